@@ -146,7 +146,7 @@ struct nn {
 	/* writer thread only */
 	pthread_t writer;
 	bool writer_runs;
-	struct list parked; /* requests that wait for a report */
+	struct list parked; /* requests that wait (req_wait) */
 	/* Deletes below a quota whose names go still. They are answered then, or in safe mode. */
 	struct list deleting;
 	bool tree_delete_under_way; /* deleted trees are removed slice by slice (tree_delete.h) */

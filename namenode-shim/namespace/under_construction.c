@@ -411,7 +411,7 @@ static int run_recover(struct req *q, const void *in)
 	if (rc < 0)
 		return ns_io(&q->ns, rc);
 	if (n->nblocks && nn_leased_in_batch(q->nn, q, n->id)) {
-		q->wait.deadline_ns = 1; /* again when this batch is on the disk, not sooner */
+		q->wait.deadline_ns = WAIT_FOR_BATCH;
 		return REQ_PARK;
 	}
 	rc = uc_recover(q, n, LEASE_NAMENODE, &closed);

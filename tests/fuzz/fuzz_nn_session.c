@@ -19,6 +19,7 @@
 #include "namenode-shim/web/jmx.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/make_message.h"
+#include "tests/fuzz/nn_file.h"
 
 #define NODES 5
 #define METHODS_MAX 300
@@ -196,27 +197,6 @@ static void list_methods(void)
 					(struct entry_of){m, protocols[i].name, hash_of(m->name)};
 			}
 	qsort(methods, method_count, sizeof(*methods), by_hash);
-}
-
-static void add_file(struct ns *n, const char *path, bool open)
-{
-	const struct ns_create c = {.path = path,
-				    .client = open ? "c" : "",
-				    .perm = 0644,
-				    .repl = 2,
-				    .block_size = 1 << 20,
-				    .create = true};
-	struct inode_block b = {.b = {(int64_t)++n->t->ctr.block, ++n->t->ctr.gs, open ? 0 : 7},
-				.committed = !open};
-	struct inode *f;
-	struct ns_path walk;
-
-	MUST(!ns_resolve_create(n, &c, &walk) && !ns_create(n, &c, &walk, &f));
-	f->blocks = &b;
-	f->nblocks = 1;
-	if (!open)
-		f->client = f->client_host = "";
-	MUST(!inode_put(n->t, f));
 }
 
 static void fill(void)

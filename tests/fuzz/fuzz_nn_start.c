@@ -21,6 +21,7 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/test_db.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/nn_file.h"
 
 #define RECORD_MAGIC 0x44464a31u
 #define RECORD_HEAD 24
@@ -34,27 +35,6 @@ static struct conf *conf;
 static uint8_t *image; /* of the checkpoint */
 static size_t image_len;
 static uint64_t image_seq;
-
-static void add_file(struct ns *n, const char *path, bool open)
-{
-	const struct ns_create c = {.path = path,
-				    .client = open ? "c" : "",
-				    .perm = 0644,
-				    .repl = 2,
-				    .block_size = 1 << 20,
-				    .create = true};
-	struct inode_block b = {.b = {(int64_t)++n->t->ctr.block, ++n->t->ctr.gs, open ? 0 : 7},
-				.committed = !open};
-	struct inode *f;
-	struct ns_path walk;
-
-	MUST(!ns_resolve_create(n, &c, &walk) && !ns_create(n, &c, &walk, &f));
-	f->blocks = &b;
-	f->nblocks = 1;
-	if (!open)
-		f->client = f->client_host = "";
-	MUST(!inode_put(n->t, f));
-}
 
 static void path_of(char path[PATH_LEN], const char *name)
 {

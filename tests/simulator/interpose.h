@@ -7,6 +7,8 @@
  * A descriptor of a socket or an eventfd of the world is a descriptor of nothing in the process
  * (vfd), so that numbers are the kernel's.
  */
+#include <errno.h>
+
 #include "tests/simulator/real.h"
 #include "tests/simulator/world.h"
 
@@ -25,6 +27,13 @@ uint32_t sim_proc(void);
 struct machine *sim_machine(void);
 /** The process has ended; does not come back. */
 _Noreturn void sim_exit(int status);
+
+/** What a call that failed with @rc, -errno, returns. */
+static inline int set_errno(ssize_t rc)
+{
+	errno = (int)-rc;
+	return -1;
+}
 
 static inline uint32_t vfd_sock(int fd)
 {

@@ -26,12 +26,6 @@ static struct {
 	bool dsync;
 } files[VFD_MAX];
 
-static int set_errno(ssize_t rc)
-{
-	errno = (int)-rc;
-	return -1;
-}
-
 /* ---- descriptors of a disk ---- */
 
 bool track_has(int fd)

@@ -16,12 +16,6 @@
 #include "tests/simulator/interpose.h"
 #include "tests/simulator/track.h"
 
-static int set_errno(ssize_t rc)
-{
-	errno = (int)-rc;
-	return -1;
-}
-
 static ssize_t ret(ssize_t rc)
 {
 	return rc < 0 ? set_errno(rc) : rc;

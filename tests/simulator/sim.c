@@ -411,26 +411,42 @@ struct wish {
 	bool small; /* looks for a smaller history that goes wrong, too */
 };
 
+static _Noreturn void wrong_usage(const char *what)
+{
+	fprintf(stderr, "cluster_simulator: %s; see --help\n", what);
+	exit(2);
+}
+
+static uint64_t number(void)
+{
+	char *end;
+	const uint64_t n = strtoull(optarg, &end, 0);
+
+	if (end == optarg || *end || *optarg == '-')
+		wrong_usage("a number is wanted");
+	return n;
+}
+
 static void take_option(struct wish *w, int c)
 {
 	switch (c) {
 	case 's':
-		w->first.seed = strtoull(optarg, NULL, 0);
+		w->first.seed = number();
 		break;
 	case 'n':
-		w->histories = strtoull(optarg, NULL, 0);
+		w->histories = number();
 		break;
 	case 'S':
-		w->seconds = strtoull(optarg, NULL, 0);
+		w->seconds = number();
 		break;
 	case 't':
-		w->first.steps = (uint32_t)strtoul(optarg, NULL, 0);
+		w->first.steps = (uint32_t)number();
 		break;
 	case 'w':
 		parts_out(&w->first, optarg);
 		break;
 	case 'c':
-		w->cpu = atoi(optarg);
+		w->cpu = (int)number();
 		break;
 	case 'k':
 		keep = true;
@@ -487,6 +503,8 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "vh", options, NULL)) >= 0)
 		take_option(&w, c);
+	if (optind < argc)
+		wrong_usage("it takes no operand");
 	need_memory();
 	where(&w.first);
 	on_one_cpu(w.cpu);
