@@ -64,7 +64,7 @@ struct method {
 /* A deadline that is over: the request runs again as soon as the disk has its batch. */
 #define WAIT_FOR_BATCH 1
 
-/* What a parked request waits for when the disk has its batch: a finalized replica of this block. */
+/* What a parked request waits for when the disk has its batch: a finalized replica of @b. */
 struct req_wait {
 	struct block b;
 	uint64_t deadline_ns; /* 0: not parked yet */
