@@ -78,7 +78,8 @@ struct blk_open {
 	/* nodes that its pipeline was given, also those that were lost since; 0: this process never
 	 * saw it */
 	uint32_t pipeline;
-	bool told; /* a node was told to recover it: replicas may have a newer stamp */
+	uint32_t ngone; /* of these, will not come back: their disks were replaced */
+	bool told;      /* a node was told to recover it: replicas may have a newer stamp */
 	uint8_t target_unit[EC_UNITS_MAX]; /* of a group, which has no more targets than this */
 	uint64_t recovery_id;              /* 0: none running */
 	uint64_t recovery_until_ns;        /* no further attempt before */
@@ -200,6 +201,8 @@ void blocks_remove(struct blocks *bs, struct blk *b);
 void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *units, uint32_t n);
 /** An open block was, or was to be, written there, and the node is lost. */
 void blk_add_lost(struct blk *b, const struct storage *st, uint8_t unit);
+/** Nodes of its pipeline are away that may come back with bytes. */
+bool blk_targets_missing(const struct blk_open *o);
 /** A primary has asked the targets and found no replica: may there be one on a node that was lost?
  */
 bool blk_may_be_elsewhere(const struct blk *b);

@@ -56,7 +56,7 @@ void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *un
 	if (n)
 		memcpy(b->open->target, st, n * sizeof(struct storage *));
 	b->open->ntargets = b->open->steady = n;
-	b->open->nlost = 0;
+	b->open->nlost = b->open->ngone = 0;
 	b->open->since_ns = clock_mono_ns();
 	for (uint32_t i = 0; blk_ec(b) && i < n; i++)
 		b->open->target_unit[i] = units ? units[i] : (uint8_t)i;
@@ -142,18 +142,40 @@ static struct storage *find_back(const struct datanodes *d, const struct blk_los
 	return st && storage_is_there(st) && st->reported ? st : NULL;
 }
 
+/* Its node has been there without that disk for as long as a silent node takes to be dead: the disk
+ * was replaced. */
+static bool is_gone(const struct datanodes *d, const struct blk_lost *l)
+{
+	const struct dn *dn = datanodes_find(d, l->node);
+	const struct storage *st = dn ? dn_storage(dn, l->storage) : NULL;
+	uint64_t since;
+
+	if (!dn || !dn->alive || !dn_has_reported(dn) || (st && !st->failed))
+		return false;
+	since = st && st->failed_ns > dn->registered_ns ? st->failed_ns : dn->registered_ns;
+	return clock_mono_ns() - since > d->dead_after_ns;
+}
+
 static void target_lost(struct blk *b, const struct datanodes *d)
 {
 	struct blk_open *o = b->open;
 
 	for (uint32_t i = 0; i < o->nlost;) {
 		struct storage *st = find_back(d, &o->lost[i]);
+		const bool gone = is_gone(d, &o->lost[i]);
 
-		if (st && add_target(b, st, o->lost[i].unit))
+		/* one more may have been reported than its pipeline had */
+		o->ngone += gone && o->ntargets + o->nlost + o->ngone <= o->pipeline;
+		if (gone || (st && add_target(b, st, o->lost[i].unit)))
 			o->lost[i] = o->lost[--o->nlost];
 		else
 			i++;
 	}
+}
+
+bool blk_targets_missing(const struct blk_open *o)
+{
+	return o->nlost || o->ntargets + o->ngone < o->pipeline;
 }
 
 void blk_target_all(struct blk *b, const struct datanodes *d)
@@ -180,7 +202,7 @@ bool blk_may_be_elsewhere(const struct blk *b)
 {
 	const struct blk_open *o = b->open;
 
-	return !blk_ec(b) && (o->nlost || o->ntargets < o->pipeline) && !has_steady_target(o);
+	return !blk_ec(b) && blk_targets_missing(o) && !has_steady_target(o);
 }
 
 void blk_lose_replica(struct blk *b, const struct replica *r)

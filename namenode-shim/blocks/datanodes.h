@@ -66,7 +66,8 @@ struct storage {
 	struct dn *dn;  /* borrowed: its node */
 	enum storage_type type;
 	bool failed;
-	bool reported; /* a full report has come since the node registered */
+	uint64_t failed_ns; /* when it failed last */
+	bool reported;      /* a full report has come since the node registered */
 	uint64_t capacity, used, remaining, pool_used, non_dfs;
 	/* bytes of new blocks placed here since told_ns and neither finished nor dropped */
 	uint64_t promised;

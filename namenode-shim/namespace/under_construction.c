@@ -227,14 +227,15 @@ static bool is_past_silence(const struct nn *nn)
 	return clock_mono_ns() - nn->safe.left_ns > nn->dns.dead_after_ns;
 }
 
-/* Nothing of the last block can be anywhere: no pipeline was set up, no node reported it. Nodes
- * that are lost may come back with it. Of a group HDFS gives up fewer pipelines than data units:
- * nothing of them can be read. */
+/* Nothing of the last block can be anywhere: no pipeline was set up, or each of its disks was
+ * replaced, and no node reported it. Nodes that are lost may come back with it. Of a group HDFS
+ * gives up fewer pipelines than data units: nothing of them can be read. */
 static bool was_never_written(const struct nn *nn, const struct inode_block *last,
 			      const struct blk *b)
 {
 	const struct blk_open *o = b->open;
-	const uint32_t known = b->nreps + (o ? o->nlost : 0u), given = o ? o->pipeline : 0u;
+	const uint32_t known = b->nreps + (o ? o->nlost : 0u);
+	const uint32_t given = o ? o->pipeline - o->ngone : 0u;
 	const uint32_t enough = blk_ec(b) ? blk_ec(b)->k : 1u;
 
 	return !last->b.len && known < enough && given < enough && is_up_for_long(nn);
@@ -307,7 +308,7 @@ bool uc_is_lost(const struct nn *nn, const struct inode *n, const struct blk *b)
 		return b->state == BLK_COMMITTED && !o->told && is_past_silence(nn);
 	if (!o->pipeline)
 		return have_all_reported(n, b) && is_past_silence(nn);
-	if (o->nlost || o->ntargets < o->pipeline)
+	if (blk_targets_missing(o))
 		return false;
 	for (uint32_t i = 0; i < o->ntargets; i++)
 		if (!storage_is_there(o->target[i]) || !o->target[i]->reported)

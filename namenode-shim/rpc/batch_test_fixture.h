@@ -392,3 +392,48 @@ static inline void say_nobody_has_it(struct world *w, struct recovered *r, const
 	r->synced.n_newtaragets = r->synced.n_newtargetstorages = 0;
 	call_in_turn(w, i, "commitBlockSynchronization", &r->synced);
 }
+
+/* ---- the last block of a file whose writer is gone, on no node ---- */
+
+static inline void lose(struct world *w)
+{
+	blocks_report_deleted(&w->nn->blocks, w->st, w->block.id, 0);
+}
+
+/* /f is written again, and its node has lost what it had of the block. Recovery ends after @ms. */
+static inline struct blk *write_and_lose(struct world *w, struct recovered *r, uint64_t ms)
+{
+	world_init(w, true);
+	report(w);
+	w->st->reported = true;
+	w->nn->set.recovery_ms = ms;
+	recovered_init(w, r);
+	assert_int_equal(nn_start(w->nn), 0);
+	call_in_turn(w, 0, "append", &r->append);
+	on_writer(w, lose);
+	return blocks_find(&w->nn->blocks, w->block.id);
+}
+
+static inline void is_open(struct world *w)
+{
+	assert_int_equal(read_file(w)->nblocks, 1);
+	assert_string_not_equal(read_file(w)->client, "");
+}
+
+/* Until its node has the block as it was known. */
+static inline void is_closed_and_missing(struct world *w, const struct blk *b)
+{
+	nn_stop(w->nn);
+	assert_string_equal(read_file(w)->client, "");
+	assert_int_equal(read_file(w)->nblocks, 1);
+	assert_int_equal(read_file(w)->blocks[0].b.gs, w->block.gs);
+	assert_int_equal(read_file(w)->blocks[0].b.len, FILE_LEN);
+	assert_true(read_file(w)->blocks[0].committed);
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_int_equal(w->nn->blocks.missing, 1);
+	assert_true(list_empty(&w->nn->blocks.recovering));
+	report(w);
+	assert_int_equal(b->flags & (BLK_MISSING | BLK_UNDER | BLK_CORRUPT), 0);
+	assert_int_equal(w->nn->blocks.missing, 0);
+	world_fini(w);
+}

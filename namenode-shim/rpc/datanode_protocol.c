@@ -217,6 +217,7 @@ static void lose_storage(struct nn *nn, struct dn *dn, struct storage *st)
 		"the data node's log",
 		dn->uuid, st->id, (unsigned long long)st->nblocks);
 	st->failed = true;
+	st->failed_ns = clock_mono_ns();
 	st->reported = false;
 	blocks_forget(&nn->blocks, dn, st);
 }
