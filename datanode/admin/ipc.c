@@ -39,6 +39,8 @@ static const char *class_of(int rc)
 	switch (rc) {
 	case -EBUSY:
 		return JEX_RECOVERY_IN_PROGRESS;
+	case -ENODATA:
+		return JEX_REPLICA_NOT_FOUND;
 	default:
 		return JEX_IO;
 	}

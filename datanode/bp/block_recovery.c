@@ -122,7 +122,9 @@ static int init_once(struct recovery_job *j, struct holder *h, bool *ret_found, 
 	const int rc =
 		h->local ? init_local(j, h, ret_found, err) : init_remote(j, h, ret_found, err);
 
-	return rc && !strcmp(err->remote, JEX_RECOVERY_IN_PROGRESS) ? -EBUSY : rc;
+	if (rc && !strcmp(err->remote, JEX_RECOVERY_IN_PROGRESS))
+		return -EBUSY;
+	return rc && !strcmp(err->remote, JEX_REPLICA_NOT_FOUND) ? -ENODATA : rc;
 }
 
 /* False: the node ends. */

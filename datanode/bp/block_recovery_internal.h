@@ -47,7 +47,8 @@ struct recovery_job {
 };
 
 /** Ask one holder (h->ask) to take part; fills state and block when *ret_found. -EBUSY: another
- *  recovery is ahead, or its writer does not go; other failures are logged. */
+ *  recovery is ahead, or its writer does not go; -ENODATA: its replica is of an older stamp, from
+ *  our nodes alone, since a Java node does not say so; it and other failures are logged. */
 int holder_init(struct recovery_job *j, struct holder *h, bool *ret_found, struct err *err);
 /** Bring its replica to @len and the recovery's stamp, as block @new_id; failures are logged. */
 int holder_update(struct recovery_job *j, struct holder *h, uint64_t len, int64_t new_id,

@@ -47,7 +47,7 @@ static int ask_all(struct recovery_job *j, struct holder **units, uint32_t *ret_
 			found = false;
 			++*ret_silent;
 		}
-		*ret_silent += rc != 0;
+		*ret_silent += rc && rc != -ENODATA; /* one of an older stamp is an answer */
 		if (rc || !found || h->block.gs < j->block.gs || !h->block.len ||
 		    h->block.id != h->ask.id)
 			continue;

@@ -28,7 +28,7 @@ static uint32_t random_below(uint32_t n)
 
 /* ---- the nodes, as the test sets them up ---- */
 
-enum answer { ANSWER_REPLICA, ANSWER_NONE, ANSWER_SILENT, ANSWER_BUSY };
+enum answer { ANSWER_REPLICA, ANSWER_NONE, ANSWER_OLDER, ANSWER_SILENT, ANSWER_BUSY };
 
 static struct script {
 	enum answer answer;
@@ -65,6 +65,8 @@ int holder_init(struct recovery_job *j, struct holder *h, bool *ret_found, struc
 		return 0;
 	case ANSWER_NONE:
 		return 0;
+	case ANSWER_OLDER:
+		return err_set(err, -ENODATA, "of an older stamp");
 	case ANSWER_SILENT:
 		return err_set(err, -ETIMEDOUT, "no answer");
 	case ANSWER_BUSY:
@@ -313,7 +315,7 @@ static void a_group_without_a_byte_is_dropped_unless_somebody_is_silent(void **s
 		begin(ec_policy_by_id(EC_ID_RS_3_2));
 		for (unsigned int u = 0; u < 4; u++)
 			add_node(u, u % 2 ? ANSWER_NONE : ANSWER_REPLICA, 0);
-		add_node(4, silent ? ANSWER_SILENT : ANSWER_NONE, 0);
+		add_node(4, silent ? ANSWER_SILENT : ANSWER_OLDER, 0);
 		assert_int_equal(recover(&len), silent ? -EAGAIN : 0);
 		assert_int_equal(commit.count, !silent);
 		assert_int_equal(commit.delete, !silent);

@@ -4,6 +4,7 @@
  * no other one. */
 #include "common/base/log.h"
 #include "common/base/metrics.h"
+#include "common/wire/rpc_frame.h"
 #include "datanode/bp/bp_test_fixture.h"
 
 static void invalidate_deletes_and_long_max_stays_quiet(void **state)
@@ -188,6 +189,28 @@ static void a_block_group_is_not_dropped_while_a_node_does_not_answer(void **sta
 	o.lb.n_locs = 5;
 	assert_nothing_is_committed(f, &o.cmd);
 	o.locs[1] = &o.here;
+	f->nn.command = &o.cmd;
+	eventually(f->nn.commits == 1);
+	assert_int_equal(f->nn.commit_nodes, 0);
+}
+
+/* A unit that its writer went on without is no use, and its node has answered. */
+static void a_block_group_is_dropped_when_a_node_has_a_unit_of_an_older_stamp(void **state)
+{
+	struct fix *f = *state;
+	struct recovery_order o;
+
+	up(f);
+	recovery_order(&o, f, -1600);
+	o.policy.id = EC_ID_RS_3_2;
+	o.rb.ecpolicy = &o.policy;
+	o.rb.has_blockindices = true;
+	o.rb.blockindices = (ProtobufCBinaryData){5, (uint8_t *)"\0\1\2\3\4"};
+	o.lb.n_locs = 5;
+	o.mute_id.ipcport = net_port(&f->nn.addr);
+	f->nn.init_throws = JEX_IO;
+	assert_nothing_is_committed(f, &o.cmd);
+	f->nn.init_throws = JEX_REPLICA_NOT_FOUND;
 	f->nn.command = &o.cmd;
 	eventually(f->nn.commits == 1);
 	assert_int_equal(f->nn.commit_nodes, 0);
@@ -590,6 +613,7 @@ int main(void)
 		T(a_block_that_nobody_has_is_committed_without_nodes),
 		T(a_block_is_not_dropped_while_a_node_does_not_answer),
 		T(a_block_group_is_not_dropped_while_a_node_does_not_answer),
+		T(a_block_group_is_dropped_when_a_node_has_a_unit_of_an_older_stamp),
 		T(recoveries_on_a_disk_that_hangs_hold_up_no_other_ones),
 		T(recoveries_for_which_there_is_no_place_are_done_in_their_turn),
 		T(an_order_that_waits_gives_way_to_a_newer_one),

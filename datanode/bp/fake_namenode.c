@@ -253,14 +253,22 @@ static void on_call(void *arg, struct rpc_call *call)
 		rpc_fail_no_method(call);
 }
 
+static void on_peer(void *arg, struct rpc_call *call)
+{
+	const struct fake *f = arg;
+
+	rpc_fail(call, f->init_throws, "as the test says");
+}
+
 void fake_start(struct fake *f)
 {
 	struct reactor_opts ro = {.name = "fake-nn"};
-	struct rpc_server_opts o = {.addr = f->addr, .services = f->services, .service_count = 2};
+	struct rpc_server_opts o = {.addr = f->addr, .services = f->services, .service_count = 3};
 	struct err err = ERR_INIT;
 
 	f->services[0] = (struct rpc_service){RPC_PROTO_DATANODE, on_call, f};
 	f->services[1] = (struct rpc_service){RPC_PROTO_LIFELINE, on_lifeline, f};
+	f->services[2] = (struct rpc_service){RPC_PROTO_INTER_DATANODE, on_peer, f};
 	f->closed = false;
 	assert_int_equal(reactor_new(&ro, &f->reactor, &err), 0);
 	assert_int_equal(rpc_server_new(f->reactor, &o, &f->addr, &f->server, &err), 0);

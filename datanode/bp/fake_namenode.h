@@ -22,7 +22,7 @@
 struct fake {
 	struct reactor *reactor;
 	struct rpc_server *server;
-	struct rpc_service services[2];
+	struct rpc_service services[3];
 	struct net_addr addr;
 	struct rmsg close_msg;
 	atomic_bool closed;
@@ -30,6 +30,7 @@ struct fake {
 	_Atomic(const char *) cluster, refuse; /* refuse: exception of registerDatanode */
 	_Atomic(const char *) pool, version;   /* NULL: the usual ones */
 	_Atomic(const char *) beat_throws;     /* exception of sendHeartbeat */
+	_Atomic(const char *) init_throws;     /* of initReplicaRecovery: it is a data node, too */
 	atomic_bool standby, no_buffers, ask_register, no_lease;
 	atomic_int txid, upgrade;                     /* upgrade: 1 in progress, 2 finalised */
 	_Atomic(Hdd__DatanodeCommandProto *) command; /* given once */

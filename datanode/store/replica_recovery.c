@@ -229,7 +229,7 @@ static int check_recovery(const struct replica *r, const struct block *b, uint64
 			       "blk_%" PRId64 " is under recovery %" PRIu64 ", %" PRIu64 " asked",
 			       r->id, r->write_state->recovery_id, recovery_id);
 	if (r->gs < b->gs)
-		return err_set(err, -ESTALE,
+		return err_set(err, -ENODATA,
 			       "blk_%" PRId64 " has stamp %" PRIu64 ", %" PRIu64 " asked", r->id,
 			       r->gs, b->gs);
 	if (r->gs >= recovery_id)

@@ -230,6 +230,9 @@ static void recovery_shortens_restamps_and_finalizes(void **state)
 	assert_int_equal(replica_init_recovery(f->bp, &(struct block){9, 1, 1}, 1010, &i, &f->err),
 			 -ENOENT);
 	assert_int_equal(replica_init_recovery(f->bp, &b, 1001, &i, &f->err), -ESTALE);
+	assert_int_equal(
+		replica_init_recovery(f->bp, &(struct block){5, 1002, 0}, 1010, &i, &f->err),
+		-ENODATA);
 	assert_int_equal(replica_init_recovery(f->bp, &b, 1010, &i, &f->err), 0);
 	assert_int_equal(i.state, REPLICA_RWR);
 	assert_int_equal(i.block.len, 1700);
