@@ -69,6 +69,7 @@ static inline int run_call(struct req *q, const void *in)
 	(void)in;
 	m = m ? m : find_method(&client_write_methods, calls[q->arg].method);
 	m = m ? m : find_method(&client_pipeline_methods, calls[q->arg].method);
+	m = m ? m : find_method(&client_policy_methods, calls[q->arg].method);
 	m = m ? m : find_method(&datanode_methods, calls[q->arg].method);
 	if (!m)
 		abort();

@@ -4,6 +4,7 @@
  * lost. */
 #include "common/base/clock.h"
 #include "namenode-shim/blocks/redundancy_monitor.h"
+#include "namenode-shim/namespace/quota.h"
 #include "namenode-shim/rpc/batch_test_fixture.h"
 #include "namenode-shim/web/fsck.h"
 
@@ -169,6 +170,7 @@ static void recovery_asks_who_may_have_bytes_that_it_needs(void **state)
 /* Nodes may end it while the NameNode is away: a report of the old stamp must not complete it. */
 static void a_block_that_is_recovered_is_not_committed(void **state)
 {
+	Hd__SetQuotaRequestProto full = HD__SET_QUOTA_REQUEST_PROTO__INIT;
 	struct recovered r;
 	struct world w;
 
@@ -176,8 +178,15 @@ static void a_block_that_is_recovered_is_not_committed(void **state)
 	(void)add_second_block(&w, &r, FILE_LEN);
 	call_in_turn(&w, 2, "complete", &r.complete);
 	assert_true(read_file(&w)->blocks[1].committed);
+	/* It is open again and may grow to its full size: a quota does not keep it from its end. */
+	full.path = (char *)(uintptr_t) "/";
+	full.namespacequota = QUOTA_KEEP;
+	full.storagespacequota = 1;
+	call_in_turn(&w, 4, "setQuota", &full);
+	assert_int_equal(calls[4].rc, 0);
 	r.recover.clientname = (char *)(uintptr_t) "b";
 	call_in_turn(&w, 3, "recoverLease", &r.recover);
+	assert_int_equal(calls[3].rc, 0);
 	assert_false(calls[3].result);
 	assert_false(read_file(&w)->blocks[1].committed);
 	assert_int_equal(read_file(&w)->blocks[1].b.len, FILE_LEN);
@@ -410,6 +419,7 @@ static void find_empty_and_start_anew(struct world *w)
 static void all_replicas_being_empty_it_is_lost_after_a_start_too(void **state)
 {
 	struct recovered r;
+	uint64_t patience;
 	struct blk *b;
 	struct world w;
 
@@ -417,9 +427,12 @@ static void all_replicas_being_empty_it_is_lost_after_a_start_too(void **state)
 	b = write_and_lose(&w, &r, 3600000);
 	call_in_turn(&w, 1, "recoverLease", &r.recover);
 	on_writer(&w, find_older_and_start_anew); /* another one may have what is newer */
+	patience = w.nn->dns.dead_after_ns;
+	w.nn->dns.dead_after_ns = 0;
 	say_nobody_has_it(&w, &r, b, 2);
 	assert_true(calls[2].rc < 0);
 	is_open(&w);
+	w.nn->dns.dead_after_ns = patience;
 	on_writer(&w, find_empty_and_start_anew);
 	say_nobody_has_it(&w, &r, b, 2); /* so may one that did not register yet */
 	assert_true(calls[2].rc < 0);

@@ -21,6 +21,7 @@ struct dfile {
 	uint32_t machine, pages, kept; /* kept: references to its link below grave/ */
 	bool dirty;
 	uint8_t **page; /* what pages held; NULL: not changed */
+	bool *lost;     /* page by page: a sync of it failed, and no later one writes it */
 };
 
 static void grave_path(char path[128], uint64_t ino)
@@ -92,24 +93,52 @@ static void make_clean(struct dfile *f)
 	for (uint32_t i = 0; i < f->pages; i++)
 		world_free(f->page[i], PAGE);
 	world_free(f->page, f->pages * sizeof(*f->page));
+	world_free(f->lost, f->pages * sizeof(*f->lost));
 	f->page = NULL;
+	f->lost = NULL;
 	f->pages = 0;
 	f->dirty = false;
 	unkeep(f);
 }
 
+/* It is written out, but for what an earlier sync has lost. */
+static void write_out(struct dfile *f, uint64_t length)
+{
+	bool any = false;
+
+	if (!f->dirty)
+		return;
+	for (uint32_t i = 0; i < f->pages; i++) {
+		if (f->lost[i]) {
+			any = true;
+			continue;
+		}
+		world_free(f->page[i], PAGE);
+		f->page[i] = NULL;
+	}
+	f->size = length;
+	if (!any)
+		make_clean(f);
+}
+
+/* An array of @n elements of @size bytes, with room for @more. */
+static void *grown(void *old, uint32_t n, uint32_t more, size_t size)
+{
+	void *to = world_alloc(more * size);
+
+	memset(to, 0, more * size);
+	if (n)
+		memcpy(to, old, n * size);
+	world_free(old, n * size);
+	return to;
+}
+
 static void grow(struct dfile *f, uint32_t pages)
 {
-	uint8_t **more;
-
 	if (pages <= f->pages)
 		return;
-	more = (uint8_t **)world_alloc(pages * sizeof(*more));
-	memset(more, 0, pages * sizeof(*more));
-	if (f->pages)
-		memcpy(more, f->page, f->pages * sizeof(*more));
-	world_free(f->page, f->pages * sizeof(*f->page));
-	f->page = more;
+	f->page = (uint8_t **)grown(f->page, f->pages, pages, sizeof(*f->page));
+	f->lost = (bool *)grown(f->lost, f->pages, pages, sizeof(*f->lost));
 	f->pages = pages;
 }
 
@@ -139,17 +168,26 @@ static void remember(struct dfile *f, int fd, uint64_t from, uint64_t to)
 		(void)REAL(close)(in);
 }
 
-void disk_note_write(int fd, uint64_t ino, uint64_t from, uint64_t len)
+static struct dfile *note_change(int fd, uint64_t ino, uint64_t from, uint64_t to)
 {
 	struct dfile *f = find(ino, true);
 
 	make_dirty(f, fd);
-	remember(f, fd, from, from + len);
+	remember(f, fd, from, to);
+	return f;
+}
+
+void disk_note_write(int fd, uint64_t ino, uint64_t from, uint64_t len)
+{
+	struct dfile *f = note_change(fd, ino, from, from + len);
+
+	for (uint64_t p = from / PAGE; len && p < f->pages && p * PAGE < from + len; p++)
+		f->lost[p] = false;
 }
 
 void disk_note_size(int fd, uint64_t ino)
 {
-	disk_note_write(fd, ino, 0, UINT64_MAX / 2);
+	(void)note_change(fd, ino, 0, UINT64_MAX / 2);
 }
 
 uint64_t disk_mtime(uint64_t ino)
@@ -289,7 +327,7 @@ void disk_note_write_out(int fd, uint64_t ino)
 		keep(f, path, true);
 		op_add((struct disk_op){.kind = OP_LENGTH, .ino = ino, .length = f->size});
 	}
-	make_clean(f);
+	write_out(f, length_of(fd));
 }
 
 /* The first @n operations are committed by a sync of @ino. */
@@ -312,8 +350,27 @@ void disk_note_sync(int fd, uint64_t ino)
 	const bool longer = f && f->dirty && length_of(fd) != f->size;
 
 	if (f)
-		make_clean(f);
+		write_out(f, length_of(fd));
 	commit(l, ordered && longer ? l->count : count_committed(l, ino, ordered));
+}
+
+void disk_note_sync_failed(int fd, uint64_t ino)
+{
+	struct dfile *f = find(ino, false);
+	const uint64_t length = f && f->dirty ? length_of(fd) : 0;
+	const uint64_t pages = (length + PAGE - 1) / PAGE;
+
+	if (!length)
+		return;
+	grow(f, (uint32_t)pages);
+	for (uint64_t p = f->size / PAGE; p < pages; p++) /* nothing was there before */
+		if (!f->page[p]) {
+			f->page[p] = (uint8_t *)world_alloc(PAGE);
+			memset(f->page[p], 0, PAGE);
+		}
+	f->size = length > f->size ? length : f->size;
+	for (uint64_t p = 0; p < pages; p++)
+		f->lost[p] |= f->page[p] && one_in(2);
 }
 
 void disk_note_sync_all(void)
@@ -385,10 +442,10 @@ static uint64_t some_length(const struct dfile *f, uint64_t now)
 }
 
 /* Some sectors of the page as they were. True: some were lost. */
-static bool lose(int fd, uint64_t p, const uint8_t *before)
+static bool lose(int fd, uint64_t p, const uint8_t *before, bool all)
 {
 	static const uint8_t zeros[PAGE];
-	const uint64_t how = chance(4);
+	const uint64_t how = all ? 2 : chance(4);
 	bool lost = false;
 
 	if (how < 2) /* it is on the disk */
@@ -420,7 +477,7 @@ static void forget(struct dfile *f, uint64_t *bytes)
 			if (world->machine[f->machine].ordered && !old)
 				continue; /* it is longer when its bytes are there */
 			if ((old || (p + 1) * PAGE > f->size) && !(p * PAGE < f->size && !old) &&
-			    lose(fd, p, old ? f->page[p] : NULL))
+			    lose(fd, p, old ? f->page[p] : NULL, old && f->lost[p]))
 				*bytes += PAGE;
 		}
 		if (length != (uint64_t)st.st_size)

@@ -24,6 +24,9 @@ void disk_note_write(int fd, uint64_t ino, uint64_t from, uint64_t len);
 void disk_note_size(int fd, uint64_t ino);      /* before a change of length */
 void disk_note_write_out(int fd, uint64_t ino); /* sync_file_range() that waits */
 void disk_note_sync(int fd, uint64_t ino);
+/** The kernel takes the pages for written, and some are not: only a write of them and another sync
+ *  keep them. */
+void disk_note_sync_failed(int fd, uint64_t ino);
 void disk_note_sync_all(void);
 void disk_note_make(const char *path, uint64_t dir, bool is_dir);
 /** Before it is done; the file or empty directory is there. */

@@ -160,13 +160,21 @@ ssize_t disk_write(int fd, const void *buf, size_t n)
 	return written(fd, REAL(write)(fd, buf, n));
 }
 
+/* @rc: the disk's word so far. */
+static int synced(int fd, int rc)
+{
+	if (rc)
+		disk_note_sync_failed(fd, files[fd].ino);
+	else
+		disk_note_sync(fd, files[fd].ino);
+	return rc;
+}
+
 int disk_sync(int fd)
 {
-	if (one_in(sim_machine()->errors))
-		return -EIO;
-	if (track_has(fd))
-		disk_note_sync(fd, files[fd].ino);
-	return 0;
+	const int rc = one_in(sim_machine()->errors) ? -EIO : 0;
+
+	return track_has(fd) ? synced(fd, rc) : rc;
 }
 
 ssize_t pread64(int fd, void *buf, size_t n, off_t at)
@@ -228,15 +236,14 @@ ssize_t copy_file_range(int in, off_t *in_at, int out, off_t *out_at, size_t n, 
 	if (rc)
 		return set_errno(rc);
 	if (sim_enter() && track_has(out))
-		disk_note_size(out, files[out].ino);
+		disk_note_write(out, files[out].ino, 0, UINT64_MAX / 2);
 	return REAL(copy_file_range)(in, in_at, out, out_at, n, flags);
 }
 
 static int sync_one(int fd)
 {
-	int rc = takes(500 * US);
+	const int rc = synced(fd, takes(500 * US));
 
-	rc = rc ? rc : disk_sync(fd);
 	return rc ? set_errno(rc) : 0;
 }
 
@@ -272,8 +279,10 @@ int sync_file_range(int fd, off_t at, off_t n, unsigned flags)
 	if (!(flags & SYNC_FILE_RANGE_WAIT_AFTER))
 		return 0;
 	rc = takes(300 * US);
-	if (rc)
+	if (rc) {
+		disk_note_sync_failed(fd, files[fd].ino);
 		return set_errno(rc);
+	}
 	disk_note_write_out(fd, files[fd].ino);
 	return 0;
 }
@@ -300,7 +309,7 @@ int ftruncate(int fd, off_t n)
 FILE *fdopen(int fd, const char *mode)
 {
 	if (sim_enter() && track_has(fd) && mode[0] != 'r')
-		disk_note_size(fd, files[fd].ino);
+		disk_note_write(fd, files[fd].ino, 0, UINT64_MAX / 2);
 	return REAL(fdopen)(fd, mode);
 }
 
