@@ -111,8 +111,8 @@ static enum slot_class class_for_span(const struct block_write *w, uint64_t span
 }
 
 /* A stream that has proved long gets large slots, a beginning or a trickle small ones. Smaller ones
- * than asked for take the bytes in several landings. The least takes a unit, and so the rest of a
- * chunk wherever that begins. */
+ * than asked for take the bytes in several landings. The smallest form holds one unit, so it always
+ * takes the rest of a chunk. */
 static void ask_forms(struct block_write *w, uint64_t base, uint64_t off, uint32_t want, bool all)
 {
 	const bool stream = w->received >= w->rw->start_len + 131072 && !w->trickle;

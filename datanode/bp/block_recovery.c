@@ -277,8 +277,8 @@ static struct recovery_job *take_next_locked(struct bp_set *s, uint64_t volumes)
 	return NULL;
 }
 
-/* Its place is the next one's, and so is its thread: another one may not be to be had. NULL: there
- * is none, and the thread, which is joined with jobs_lock held, ends. */
+/* The next recovery runs on the same thread, because a new one may not be to be had. NULL: there is
+ * none, and the thread ends; whoever joins it holds jobs_lock. */
 static struct recovery_job *job_over(struct recovery_job *j)
 {
 	struct bp_set *s = j->set;

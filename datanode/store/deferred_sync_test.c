@@ -388,6 +388,34 @@ static void what_was_synced_once_is_synced_at_its_end(void **state)
 	}
 }
 
+/* What an earlier writer has synced, which the next one does not know. */
+static void what_was_synced_before_it_was_reopened_is_synced_at_its_end(void **state)
+{
+	static const enum write_stage stages[] = {STAGE_APPEND, STAGE_STREAMING_RECOVERY};
+	struct write_request q = create_request(1, 1001);
+	struct fix *f = *state;
+	struct replica_writer *w;
+
+	for (int i = 0; i < 2; i++) {
+		q.block.id = 10 + i;
+		q.stage = stages[i];
+		q.new_gs = 1002;
+		q.min_bytes = q.max_bytes = 700;
+		if (q.stage == STAGE_APPEND)
+			make_finalized(f, q.block.id, 1001, 700);
+		else
+			replica_write_close(make_rbw(f, q.block.id, 1001, 700), true);
+		assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+		put_bytes(w, 700, 900);
+		watch(f, false);
+		assert_int_equal(replica_sync_dir(w), 0); /* the reopening has done that */
+		assert_int_equal(disk.named, 0);
+		assert_int_equal(replica_finalize(w, 900, SYNC_NEVER, NULL, &f->err), 0);
+		assert_int_equal(disk.synced, 2);
+		assert_int_equal(disk.named, 1);
+	}
+}
+
 static void the_name_of_a_replica_being_written_is_synced_once(void **state)
 {
 	struct fix *f = *state;
@@ -633,6 +661,7 @@ int main(void)
 		TEST(who_asks_does_not_wait_for_the_next_round),
 		TEST(a_block_that_is_synced_now_is_on_the_disk),
 		TEST(what_was_synced_once_is_synced_at_its_end),
+		TEST(what_was_synced_before_it_was_reopened_is_synced_at_its_end),
 		TEST(the_name_of_a_replica_being_written_is_synced_once),
 		TEST(who_asks_is_answered_when_it_is_on_the_disk),
 		TEST(an_answer_covers_what_was_finished_before),

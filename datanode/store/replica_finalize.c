@@ -144,7 +144,7 @@ int replica_finalize(struct replica_writer *w, uint64_t len, enum replica_sync h
 	struct replica *r = writer_detach(w);
 	struct slice *sl = r->slice;
 	const bool later = how == SYNC_LATER && deferred_sync_may(sl->vol);
-	/* What an hsync has put on the disk is not renamed before the rest of it is there. */
+	/* A replica with hsynced bytes gets its final name when all its bytes are on the disk. */
 	const bool sync = (how != SYNC_NEVER || r->write_state->dir_synced) && !later;
 	struct block b = {r->id, r->gs, len};
 	uint64_t on_disk = progress_get(&r->write_state->prog).on_disk;

@@ -256,6 +256,18 @@ static int check_length(const struct replica *r, struct err *err)
 	return 0;
 }
 
+/* A primary drops the block when all nodes say so: what is on a volume that is out of service may
+ * be here again soon. */
+static int not_here(const struct store *s, int64_t id, struct err *err)
+{
+	const uint32_t out = store_failed_count(s);
+
+	return out ? err_set(err, -EIO,
+			     "blk_%" PRId64 " is not here, and %u directories are out of service",
+			     id, out)
+		   : err_set(err, -ENOENT, "blk_%" PRId64 " is not here", id);
+}
+
 int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t recovery_id,
 			  struct replica_info *ret, struct err *err)
 {
@@ -267,7 +279,7 @@ int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t
 	if (rc || !r) {
 		pthread_mutex_unlock(&bp->lock);
 		return rc ? err_set(err, rc, "blk_%" PRId64 ": " REPLICA_WRITER_STAYS, b->id)
-			  : err_set(err, -ENOENT, "blk_%" PRId64 " is not here", b->id);
+			  : not_here(bp->store, b->id, err);
 	}
 	rc = check_recovery(r, b, recovery_id, err);
 	if (!rc) { /* it is ours; the disk is not asked under the lock */

@@ -98,8 +98,9 @@ static int create_files(struct replica_writer *w, struct replica *r)
 	return rc;
 }
 
+/* @named: its name in rbw/ is on the disk. */
 static void writer_publish_open(struct replica_writer *w, struct replica *r,
-				const struct write_request *q)
+				const struct write_request *q, bool named)
 {
 	struct block_pool *bp = w->bp;
 
@@ -113,7 +114,7 @@ static void writer_publish_open(struct replica_writer *w, struct replica *r,
 	r->write_state->writer = w;
 	r->write_state->stop = q->stop;
 	r->write_state->stop_arg = q->stop_arg;
-	r->write_state->dir_synced = false;
+	r->write_state->dir_synced = named;
 	replica_release_locked(bp, r);
 	pthread_mutex_unlock(&bp->lock);
 }
@@ -303,7 +304,7 @@ static int open_new_in(struct block_pool *bp, const struct write_request *q, str
 		return rc;
 	}
 	replica_count(r);
-	writer_publish_open(w, r, q);
+	writer_publish_open(w, r, q, false);
 	*ret = w;
 	if (r->state == REPLICA_RBW)
 		store_event(bp, sl, &(struct block){w->block.id, w->block.gs, q->block.len},
@@ -499,7 +500,8 @@ static void publish_reopened(struct replica_writer *w, struct replica *r,
 	const struct block b = {r->id, r->gs, q->block.len};
 
 	promise(r, q->block.len > r->len ? q->block.len - r->len : 0);
-	writer_publish_open(w, r, q);
+	/* An earlier writer may have synced bytes: replica_finalize() syncs them, too. */
+	writer_publish_open(w, r, q, true);
 	if (q->stage != STAGE_STREAMING_RECOVERY)
 		store_event(w->bp, w->slice, &b, STORE_RECEIVING, NULL);
 }

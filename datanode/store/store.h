@@ -328,10 +328,10 @@ int replica_move_way(struct block_pool *bp, const struct block *b, enum storage_
  *  same errors, and -EIO: it stays where it is. */
 int replica_move(struct block_pool *bp, const struct block *b, const struct replica_way *way,
 		 struct err *err);
-/** Block recovery (hdfs-wire 8.4). -ENOENT: no such replica; -EBUSY: recovery of an equal or newer
- *  id runs, or, with REPLICA_WRITER_STAYS in the text, its writer does not end; -ENODATA: its stamp
- *  is older than the block's; -ESTALE: newer than the recovery's. @ret: the original state, stamp
- *  and length. */
+/** Block recovery (hdfs-wire 8.4). -ENOENT: no such replica; -EIO: nor is there, but a directory is
+ *  out of service; -EBUSY: recovery of an equal or newer id runs, or, with REPLICA_WRITER_STAYS in
+ *  the text, its writer does not end; -ENODATA: its stamp is older than the block's; -ESTALE: newer
+ *  than the recovery's. @ret: the original state, stamp and length. */
 #define REPLICA_WRITER_STAYS "its writer did not stop" /* the primary may ask again */
 int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t recovery_id,
 			  struct replica_info *ret, struct err *err);

@@ -159,6 +159,7 @@ struct write_state {
 	/* stamp of the last time that readable bytes were cut off; the shortest length so far. 0:
 	 * never */
 	uint64_t cut_gs, cut_to;
+	/* its name in rbw/ is on the disk, and so may be bytes that a client has synced */
 	bool dir_synced;
 };
 

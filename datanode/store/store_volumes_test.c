@@ -154,6 +154,7 @@ static void of_two_replicas_on_two_volumes_the_newer_stays(void **state)
 
 static void a_dead_volume_goes_out_of_service_and_the_others_stay(void **state)
 {
+	const struct block five = {5, 1001, 1000};
 	struct fix *f = *state;
 	struct storage_info a, b;
 	struct replica_info i;
@@ -175,6 +176,8 @@ static void a_dead_volume_goes_out_of_service_and_the_others_stay(void **state)
 	store_volume_suspect(f->s, a.uuid);
 	assert_int_equal(f->seen.failed, 1);
 	assert_int_equal(replica_get(f->bp, 5, &i), -ENOENT);
+	/* nobody drops it by our word: it may come back */
+	assert_int_equal(replica_init_recovery(f->bp, &five, 1010, &i, &f->err), -EIO);
 	assert_readable(f, 50, 1, 10);
 	make_finalized(f, 6, 1001, 1000);
 	assert_int_equal(replica_get(f->bp, 6, &i), 0);

@@ -265,8 +265,8 @@ static void recheck(struct blocks *bs, struct blk *b, const struct storage_polic
 	flags |= good || blk_in_maintenance(b) ? 0u : BLK_MISSING;
 	flags |= (flags & BLK_MISSING) && b->repl == 1 ? BLK_MISSING_ONE : 0u;
 	flags |= live == 1 && b->repl > 1 && (flags & BLK_UNDER) ? BLK_URGENT : 0u;
-	/* A block that never had so many replicas cannot be waited for, nor is one of which all are
-	 * reported, though they are corrupt (HDFS waits for that for ever). */
+	/* Safe mode does not wait for replicas that never existed. Nor does it wait when all are
+	 * reported, and corrupt: HDFS waits then for ever. */
 	flags |= good >= (bs->safe_min < b->repl ? bs->safe_min : b->repl) || b->nreps >= b->repl
 			 ? BLK_SAFE
 			 : 0u;

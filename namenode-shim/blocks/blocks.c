@@ -520,10 +520,9 @@ static void note_listed(struct replica *r, uint32_t seq)
 	st->report_hits++;
 }
 
-/* A node lists what it writes, and finalizes it while the list is on its way. Only what is written
- * by a running node is RBW: it never goes back, and its stamp neither. Of one that is given up
- * news (no @seq) of an older stamp are of a time before a recovery whose primary has told of it.
- */
+/* A node lists what it writes, and finalizes it while the list is on its way. A running writer
+ * never goes back to RBW or to an older stamp. A replica that is given up was restamped by a
+ * recovery: news (no @seq) with an older stamp are from before. */
 static bool is_late(const struct replica *rep, const struct block *r, uint32_t state, uint32_t seq)
 {
 	if (rep->excess && !seq && r->gs < rep->gs)

@@ -44,11 +44,12 @@ struct replica {
 	uint8_t state;      /* enum replica_state */
 	/* not to be read; deleted once enough good ones exist: by what was reported of it, or */
 	bool corrupt : 1;
-	bool wrong : 1;   /* somebody found wrong bytes in it; stays until the replica is gone */
-	bool damaged : 1; /* that, or corrupt and being deleted: no report makes it good */
-	bool excess : 1;  /* being deleted */
-	uint8_t unit;     /* of a group; else 0 */
-	uint32_t seq;     /* full report it was last seen in */
+	bool wrong : 1; /* somebody found wrong bytes in it; stays until the replica is gone */
+	/* wrong, or corrupt and ordered deleted: later reports do not make it good */
+	bool damaged : 1;
+	bool excess : 1; /* being deleted */
+	uint8_t unit;    /* of a group; else 0 */
+	uint32_t seq;    /* full report it was last seen in */
 };
 
 /* A replica on its way. */
@@ -78,7 +79,7 @@ struct blk_open {
 	/* nodes that its pipeline was given, also those that were lost since; 0: this process never
 	 * saw it */
 	uint32_t pipeline;
-	uint32_t ngone; /* of these, will not come back: their disks were replaced */
+	uint32_t ngone; /* of these, had disks that were replaced: they do not come back */
 	bool told;      /* a node was told to recover it: replicas may have a newer stamp */
 	uint8_t target_unit[EC_UNITS_MAX]; /* of a group, which has no more targets than this */
 	uint64_t recovery_id;              /* 0: none running */
@@ -207,7 +208,8 @@ bool blk_targets_missing(const struct blk_open *o);
  */
 bool blk_may_be_elsewhere(const struct blk *b);
 /** Recovery asks the pipeline, also nodes of it that were lost and are back, and who else has
- *  reported a replica that is not older: this process may never have seen the pipeline. */
+ *  reported a replica that is not older: this process may never have seen the pipeline. One whose
+ *  bytes are wrong is asked only when there are too few others. */
 void blk_target_all(struct blk *b, const struct datanodes *d);
 /** On each target so many bytes were promised at @since_ns; given back where the block is not
  * written. */

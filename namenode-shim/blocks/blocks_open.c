@@ -96,13 +96,13 @@ void blk_retarget(struct blk *b, const struct replica *r)
 	const struct blk_open *o = b->open;
 	uint32_t i;
 
-	if (b->state != BLK_OPEN || !o || !o->ntargets || r->state != REPLICA_FINALIZED ||
+	if (b->state != BLK_OPEN || !o || !o->ntargets || r->state > REPLICA_RBW ||
 	    r->gs != b->b.gs || r->corrupt)
 		return;
 	i = find_target(b, r->st->dn, r->unit);
 	if (i < o->ntargets)
-		o->target[i] = r->st;
-	else
+		o->target[i] = r->st; /* the node may have taken another disk than the one named */
+	else if (r->state == REPLICA_FINALIZED)
 		(void)add_target(b, r->st, r->unit);
 }
 
@@ -142,18 +142,27 @@ static struct storage *find_back(const struct datanodes *d, const struct blk_los
 	return st && storage_is_there(st) && st->reported ? st : NULL;
 }
 
-/* Its node has been there without that disk for as long as a silent node takes to be dead: the disk
- * was replaced. */
+/* Its node has been there without that disk for as long as a silent node takes to be dead, and
+ * misses none: the disk was replaced. One that is out of service may come back. */
 static bool is_gone(const struct datanodes *d, const struct blk_lost *l)
 {
 	const struct dn *dn = datanodes_find(d, l->node);
 	const struct storage *st = dn ? dn_storage(dn, l->storage) : NULL;
 	uint64_t since;
 
-	if (!dn || !dn->alive || !dn_has_reported(dn) || (st && !st->failed))
+	if (!dn || !dn->alive || !dn_has_reported(dn) || dn->failed_volumes || (st && !st->failed))
 		return false;
 	since = st && st->failed_ns > dn->registered_ns ? st->failed_ns : dn->registered_ns;
 	return clock_mono_ns() - since > d->dead_after_ns;
+}
+
+/* By another disk of its node. */
+static bool is_target(const struct blk *b, const struct blk_lost *l)
+{
+	for (uint32_t i = 0; i < b->open->ntargets; i++)
+		if (is_same(l, b->open->target[i], blk_target_unit(b, i)))
+			return true;
+	return false;
 }
 
 static void target_lost(struct blk *b, const struct datanodes *d)
@@ -164,8 +173,9 @@ static void target_lost(struct blk *b, const struct datanodes *d)
 		struct storage *st = find_back(d, &o->lost[i]);
 		const bool gone = is_gone(d, &o->lost[i]);
 
-		/* one more may have been reported than its pipeline had */
-		o->ngone += gone && o->ntargets + o->nlost + o->ngone <= o->pipeline;
+		/* one that its pipeline did not have may have reported it and be lost */
+		o->ngone += gone && !is_target(b, &o->lost[i]) &&
+			    o->ntargets + o->nlost + o->ngone <= o->pipeline;
 		if (gone || (st && add_target(b, st, o->lost[i].unit)))
 			o->lost[i] = o->lost[--o->nlost];
 		else
@@ -180,24 +190,43 @@ bool blk_targets_missing(const struct blk_open *o)
 
 void blk_target_all(struct blk *b, const struct datanodes *d)
 {
+	const struct blk_open *o = b->open;
+	const uint32_t enough = blk_ec(b) ? blk_ec(b)->k : 1u;
+
 	target_lost(b, d);
 	for (uint16_t i = 0; i < b->nreps; i++)
 		if (is_usable(b, &b->rep[i]))
 			(void)add_target(b, b->rep[i].st, b->rep[i].unit);
+	/* Those with wrong bytes are better than none: the file would be open for ever. */
+	for (uint16_t i = 0; i < b->nreps && o->ntargets + o->nlost < enough; i++)
+		if (b->rep[i].damaged && !b->rep[i].excess && b->rep[i].gs >= b->b.gs)
+			(void)add_target(b, b->rep[i].st, b->rep[i].unit);
 }
 
-/* It runs without a break since the pipeline was given. */
-static bool has_steady_target(const struct blk_open *o)
+static bool has_lost(const struct blk_open *o, const struct dn *dn)
 {
-	for (uint32_t i = 0; i < o->steady; i++)
-		if (o->target[i]->dn->registered_ns < o->since_ns)
+	for (uint32_t i = 0; i < o->nlost; i++)
+		if (!strcmp(o->lost[i].node, dn->uuid))
 			return true;
 	return false;
 }
 
-/* A node that was there all the time and has no replica never had one, and nothing was acknowledged
- * without it. One that was started anew may have lost it, by a power cut: then each is asked. The
- * primary of a group has counted the units that were not asked. */
+/* It runs without a break since the pipeline was given, and so do its disks. */
+static bool has_steady_target(const struct blk_open *o)
+{
+	for (uint32_t i = 0; i < o->steady; i++) {
+		const struct dn *dn = o->target[i]->dn;
+
+		if (dn->registered_ns < o->since_ns && !has_lost(o, dn))
+			return true;
+	}
+	return false;
+}
+
+/* A node of the pipeline that has run all the time acknowledged every byte: if it has no replica,
+ * nothing was acknowledged. One that was started anew may have lost it, by a power cut, and so may
+ * one that lost a disk: then each is asked. The primary of a group has counted the units that were
+ * not asked. */
 bool blk_may_be_elsewhere(const struct blk *b)
 {
 	const struct blk_open *o = b->open;

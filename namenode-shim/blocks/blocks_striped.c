@@ -206,6 +206,16 @@ static void drop_corrupt(struct blk *b)
 	}
 }
 
+static bool all_reported(const struct blk *b)
+{
+	const uint32_t all = ec_units_existing(blk_ec(b), b->b.len);
+	uint32_t set = 0;
+
+	for (uint16_t i = 0; i < b->nreps; i++)
+		set |= GROUP_UNIT(b->rep[i].unit);
+	return (set & all) == all;
+}
+
 void group_recheck(struct blocks *bs, struct blk *b, const struct storage_policy *policy)
 {
 	const uint32_t needed = ec_units_needed(blk_ec(b), b->b.len);
@@ -228,6 +238,7 @@ void group_recheck(struct blocks *bs, struct blk *b, const struct storage_policy
 		flags |= BLK_MISSING;
 	flags |= live <= needed && (flags & (BLK_UNDER | BLK_MISSING)) == BLK_UNDER ? BLK_URGENT
 										    : 0u;
-	flags |= readable >= needed ? BLK_SAFE : 0u;
+	/* Nor does safe mode wait when all units are reported, and corrupt. */
+	flags |= readable >= needed || all_reported(b) ? BLK_SAFE : 0u;
 	blk_set_flags(bs, b, flags);
 }

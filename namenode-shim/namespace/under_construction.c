@@ -227,9 +227,9 @@ static bool is_past_silence(const struct nn *nn)
 	return clock_mono_ns() - nn->safe.left_ns > nn->dns.dead_after_ns;
 }
 
-/* Nothing of the last block can be anywhere: no pipeline was set up, or each of its disks was
- * replaced, and no node reported it. Nodes that are lost may come back with it. Of a group HDFS
- * gives up fewer pipelines than data units: nothing of them can be read. */
+/* No node can have anything of the last block: none reported it, none that was lost may return with
+ * it, and it had no pipeline, or each disk of that was replaced. A group needs k pipelines: fewer
+ * cannot be read, and HDFS gives them up, too. */
 static bool was_never_written(const struct nn *nn, const struct inode_block *last,
 			      const struct blk *b)
 {

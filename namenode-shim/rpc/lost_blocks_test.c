@@ -167,6 +167,34 @@ static void recovery_asks_who_may_have_bytes_that_it_needs(void **state)
 	}
 }
 
+/* What is left of the file is read, and a truncate may cut the wrong bytes off. */
+static void find_wrong(struct world *w)
+{
+	struct blk *b = blocks_find(&w->nn->blocks, w->block.id);
+
+	blk_set_targets(b, NULL, NULL, 0);
+	blocks_report(&w->nn->blocks, w->st, &w->block, REPLICA_RBW, false, 0);
+	blocks_report_corrupt(&w->nn->blocks, &w->block, w->st->dn, w->st, false);
+}
+
+static void a_replica_with_wrong_bytes_is_asked_when_there_is_no_other(void **state)
+{
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	report(&w);
+	recovered_init(&w, &r);
+	assert_int_equal(nn_start(w.nn), 0);
+	call_in_turn(&w, 0, "append", &r.append);
+	on_writer(&w, find_wrong);
+	call_in_turn(&w, 1, "recoverLease", &r.recover);
+	nn_stop(w.nn);
+	assert_int_equal(blocks_find(&w.nn->blocks, w.block.id)->open->ntargets, 1);
+	world_fini(&w);
+}
+
 /* Nodes may end it while the NameNode is away: a report of the old stamp must not complete it. */
 static void a_block_that_is_recovered_is_not_committed(void **state)
 {
@@ -579,6 +607,7 @@ int main(void)
 		cmocka_unit_test(
 			a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dropped),
 		cmocka_unit_test(recovery_asks_who_may_have_bytes_that_it_needs),
+		cmocka_unit_test(a_replica_with_wrong_bytes_is_asked_when_there_is_no_other),
 		cmocka_unit_test(a_block_that_is_recovered_is_not_committed),
 		cmocka_unit_test(a_block_on_no_node_is_missing_once_the_one_behind_it_is_recovered),
 		cmocka_unit_test(a_block_recovered_on_a_node_that_died_meanwhile_is_missing),

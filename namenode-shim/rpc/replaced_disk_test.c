@@ -22,16 +22,23 @@ static void fail_disk(struct world *w)
 	disk->failed_ns = clock_mono_ns();
 }
 
-static void fail_disk_long_ago(struct world *w)
+static void replace_disk(struct world *w)
 {
 	fail_disk(w);
 	w->nn->dns.dead_after_ns = 0;
 }
 
+/* It is out of service: its node misses it. */
+static void fail_disk_long_ago(struct world *w)
+{
+	replace_disk(w);
+	disk->dn->failed_volumes = 1;
+}
+
 /* The node was started with a new one instead of it; the NameNode was, too. */
 static void start_without_disk(struct world *w)
 {
-	fail_disk_long_ago(w);
+	replace_disk(w);
 	snprintf(disk->id, sizeof(disk->id), "DS3");
 	disk->failed = false;
 	disk->reported = true;
@@ -39,31 +46,32 @@ static void start_without_disk(struct world *w)
 
 static void mend_disk(struct world *w)
 {
-	fail_disk_long_ago(w);
+	replace_disk(w);
 	disk->failed = false;
 }
 
-static void fail_disk_of_a_node_that_is_away(struct world *w)
+static void replace_disk_of_a_node_that_is_away(struct world *w)
 {
-	fail_disk_long_ago(w);
+	replace_disk(w);
 	disk->dn->alive = false;
 }
 
-static void fail_disk_before_a_report(struct world *w)
+static void replace_disk_before_a_report(struct world *w)
 {
-	fail_disk_long_ago(w);
+	replace_disk(w);
 	(void)dn_storage_add(disk->dn, "DS4", STORAGE_DISK);
 }
 
 static const struct {
 	void (*happens)(struct world *w);
 	bool gone;
-} replaced[] = {{fail_disk_long_ago, true},
+} replaced[] = {{replace_disk, true},
 		{start_without_disk, true},
+		{fail_disk_long_ago, false},
 		{fail_disk, false},
 		{mend_disk, false},
-		{fail_disk_of_a_node_that_is_away, false},
-		{fail_disk_before_a_report, false}};
+		{replace_disk_of_a_node_that_is_away, false},
+		{replace_disk_before_a_report, false}};
 
 static void a_disk_that_was_replaced_is_not_waited_for(void **state)
 {
@@ -91,13 +99,13 @@ static void a_disk_that_was_replaced_is_not_waited_for(void **state)
 }
 
 /* Nothing of the last block was synced, and each disk of its pipeline was replaced. */
-static void fail_all_disks(struct world *w)
+static void replace_all_disks(struct world *w)
 {
 	const int64_t id = read_file(w)->blocks[1].b.id;
 	struct blk *b = blocks_find(&w->nn->blocks, id);
 
 	blk_set_targets(b, NULL, NULL, 0);
-	fail_disk_long_ago(w);
+	replace_disk(w);
 	b->open->pipeline = 1;
 	blk_add_lost(b, disk, 0);
 }
@@ -109,7 +117,7 @@ static void an_unsynced_block_whose_disks_were_replaced_is_dropped(void **state)
 
 	(void)state;
 	(void)add_second_block(&w, &r, 0);
-	on_writer(&w, fail_all_disks);
+	on_writer(&w, replace_all_disks);
 	w.nn->set.recovery_ms = 0;
 	call_in_turn(&w, 2, "recoverLease", &r.recover);
 	assert_false(calls[2].result);

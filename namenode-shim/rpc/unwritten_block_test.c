@@ -263,6 +263,53 @@ static void a_block_whose_only_holder_is_lost_is_not_taken_for_unwritten(void **
 	world_fini(&w);
 }
 
+static struct storage *another_disk(struct world *w)
+{
+	return dn_storage_add(w->st->dn, "DS-other", STORAGE_DISK);
+}
+
+/* The node took another disk than the one that was named to it. */
+static void write_to_another_disk(struct world *w)
+{
+	blocks_report(&w->nn->blocks, another_disk(w), &w->block, REPLICA_RBW, false, 0);
+}
+
+static void fail_other_disk(struct world *w)
+{
+	another_disk(w)->failed = true;
+	blocks_forget(&w->nn->blocks, w->st->dn, another_disk(w));
+	blocks_sweep(&w->nn->blocks, UINT32_MAX);
+}
+
+/* What it wrote there was known once, and the pipeline was given anew since. */
+static void lose_other_disk(struct world *w)
+{
+	blk_add_lost(blocks_find(&w->nn->blocks, w->block.id), another_disk(w), 0);
+}
+
+static void a_node_that_lost_a_disk_does_not_say_that_nothing_was_written(void **state)
+{
+	static void (*const loses[])(struct world * w) = {fail_other_disk, lose_other_disk};
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		b = give_up_on_two_nodes(&w, &r);
+		on_writer(&w, lose_second);
+		if (loses[i] == fail_other_disk) {
+			on_writer(&w, write_to_another_disk);
+			assert_string_equal(b->open->target[0]->id, "DS-other");
+		}
+		on_writer(&w, loses[i]);
+		recovery_asks(&w, &r, b, i ? 1 : 0);
+		the_word_of_nobody_counts(&w, &r, b, false);
+		nn_stop(w.nn);
+		world_fini(&w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -272,6 +319,7 @@ int main(void)
 		cmocka_unit_test(a_node_that_was_there_all_the_time_knows_that_nothing_was_written),
 		cmocka_unit_test(a_node_that_has_left_the_pipeline_is_not_asked),
 		cmocka_unit_test(a_block_whose_only_holder_is_lost_is_not_taken_for_unwritten),
+		cmocka_unit_test(a_node_that_lost_a_disk_does_not_say_that_nothing_was_written),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
