@@ -359,12 +359,13 @@ static void then_piped(struct sim_writer *w)
 	w->closed_block = false;
 }
 
-/* The node goes on at the new stamp, as replica_write_open() has it. */
+/* The node goes on at the new stamp, as replica_write_open() has it, which finds wrong bytes in the
+ * last chunk. */
 static bool reopen(struct sim_writer *w, struct sim_node *d)
 {
 	struct sim_replica *r = d->up ? node_find(d, w->b.id) : NULL;
 
-	if (!r || r->b.gs < w->b.gs || r->b.gs > w->next_gs || r->b.len < w->b.len ||
+	if (!r || r->bad || r->b.gs < w->b.gs || r->b.gs > w->next_gs || r->b.len < w->b.len ||
 	    (r->state != REPLICA_RBW && r->state != REPLICA_FINALIZED) ||
 	    (r->state == REPLICA_FINALIZED && r->b.len != w->b.len))
 		return false;
