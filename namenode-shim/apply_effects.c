@@ -59,7 +59,7 @@ static struct targets find_targets(const struct nn *nn, const struct effect *e)
 	return t;
 }
 
-/* Those whose node died meanwhile. */
+/* Those whose node died meanwhile, or is still to register after a start. */
 static void add_lost(const struct nn *nn, struct blk *b, const struct effect *e)
 {
 	for (uint32_t i = 0; i < e->ntargets; i++) {
@@ -68,6 +68,8 @@ static void add_lost(const struct nn *nn, struct blk *b, const struct effect *e)
 		if (st && !st->dn->alive)
 			blk_add_lost(b, st, blk_ec(b) ? e->units ? e->units[i] : (uint8_t)i : 0);
 	}
+	for (uint32_t i = 0; i < e->naway; i++)
+		blk_add_away(b, e->away[i].node, e->away[i].storage, e->away[i].unit);
 }
 
 static void set_targets(struct nn *nn, struct blk *b, const struct effect *e)
@@ -75,7 +77,7 @@ static void set_targets(struct nn *nn, struct blk *b, const struct effect *e)
 	const struct targets t = find_targets(nn, e);
 
 	blk_set_targets(b, t.st, t.units, t.n);
-	b->open->pipeline = e->ntargets;
+	b->open->pipeline = e->ntargets + e->naway;
 	add_lost(nn, b, e);
 	free(t.st);
 	free(t.units);

@@ -202,6 +202,8 @@ void blocks_remove(struct blocks *bs, struct blk *b);
 void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *units, uint32_t n);
 /** An open block was, or was to be, written there, and the node is lost. */
 void blk_add_lost(struct blk *b, const struct storage *st, uint8_t unit);
+/** The same, by names: the node may not have registered yet. */
+void blk_add_away(struct blk *b, const char *node, const char *storage, uint8_t unit);
 /** Nodes of its pipeline are away that may come back with bytes. */
 bool blk_targets_missing(const struct blk_open *o);
 /** A primary has asked the targets and found no replica: may there be one on a node that was lost?

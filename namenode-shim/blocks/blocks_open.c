@@ -115,23 +115,28 @@ static bool is_usable(const struct blk *b, const struct replica *r)
 	return !r->damaged && (r->corrupt ? r->gs > b->b.gs : r->gs >= b->b.gs);
 }
 
-static bool is_same(const struct blk_lost *l, const struct storage *st, uint8_t unit)
+static bool is_same(const struct blk_lost *l, const char *node, uint8_t unit)
 {
-	return l->unit == unit && !strcmp(l->node, st->dn->uuid);
+	return l->unit == unit && !strcmp(l->node, node);
 }
 
-void blk_add_lost(struct blk *b, const struct storage *st, uint8_t unit)
+void blk_add_away(struct blk *b, const char *node, const char *storage, uint8_t unit)
 {
 	struct blk_open *o = b->open;
 	uint32_t i = 0;
 
-	while (i < o->nlost && !is_same(&o->lost[i], st, unit))
+	while (i < o->nlost && !is_same(&o->lost[i], node, unit))
 		i++;
 	if (i == o->nlost)
 		o->lost = xrealloc(o->lost, ++o->nlost * sizeof(*o->lost));
 	o->lost[i].unit = unit;
-	snprintf(o->lost[i].node, sizeof(o->lost[i].node), "%s", st->dn->uuid);
-	snprintf(o->lost[i].storage, sizeof(o->lost[i].storage), "%s", st->id);
+	snprintf(o->lost[i].node, sizeof(o->lost[i].node), "%s", node);
+	snprintf(o->lost[i].storage, sizeof(o->lost[i].storage), "%s", storage);
+}
+
+void blk_add_lost(struct blk *b, const struct storage *st, uint8_t unit)
+{
+	blk_add_away(b, st->dn->uuid, st->id, unit);
 }
 
 static struct storage *find_back(const struct datanodes *d, const struct blk_lost *l)
@@ -160,7 +165,7 @@ static bool is_gone(const struct datanodes *d, const struct blk_lost *l)
 static bool is_target(const struct blk *b, const struct blk_lost *l)
 {
 	for (uint32_t i = 0; i < b->open->ntargets; i++)
-		if (is_same(l, b->open->target[i], blk_target_unit(b, i)))
+		if (is_same(l, b->open->target[i]->dn->uuid, blk_target_unit(b, i)))
 			return true;
 	return false;
 }

@@ -49,6 +49,12 @@ enum effect_kind {
 	EFFECT_HOSTS,              /* nn->hosts_next is in force now */
 };
 
+/* A node that a writer names and that has not registered since this process began. */
+struct effect_away {
+	const char *node, *storage;
+	uint8_t unit; /* of a group; else 0 */
+};
+
 struct effect {
 	struct effect *next;
 	enum effect_kind kind;
@@ -63,6 +69,8 @@ struct effect {
 	const uint8_t *units;       /* of a group: what each target holds; NULL: 0, 1, 2, ... */
 	struct storage_ref *targets;
 	uint32_t ntargets;
+	struct effect_away *away; /* EFFECT_BLOCK_PIPELINE */
+	uint32_t naway;
 	/* EFFECT_BLOCK_ADD: so many bytes were promised on each target, and when */
 	uint64_t room, room_ns;
 };

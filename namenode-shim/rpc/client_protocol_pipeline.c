@@ -72,6 +72,32 @@ static int update_block_for_pipeline(struct req *q, const void *in)
 	return 0;
 }
 
+/* @m's nodes into @e. Of a group the place of a lost unit is empty. */
+static void name_pipeline(struct req *q, const Hd__UpdatePipelineRequestProto *m, bool group,
+			  struct effect *e)
+{
+	const size_t count = m->n_newnodes < m->n_storageids ? m->n_newnodes : m->n_storageids;
+	uint8_t *units = arena_array(&q->mem, uint8_t, count + 1);
+
+	e->targets = arena_array(&q->mem, struct storage_ref, count + 1);
+	e->away = arena_array(&q->mem, struct effect_away, count + 1);
+	e->units = group ? units : NULL;
+	for (size_t i = 0; i < count; i++) {
+		const char *node = m->newnodes[i]->datanodeuuid, *storage = m->storageids[i];
+		const struct dn *dn = datanodes_find(&q->nn->dns, node);
+		struct storage *st = dn ? dn_storage(dn, storage) : NULL;
+
+		if (st) {
+			units[e->ntargets] = (uint8_t)i;
+			e->targets[e->ntargets++] = storage_ref(st);
+		} else if (*storage) {
+			e->away[e->naway++] = (struct effect_away){
+				arena_printf(&q->mem, "%s", node),
+				arena_printf(&q->mem, "%s", storage), group ? (uint8_t)i : 0};
+		}
+	}
+}
+
 static int update_pipeline(struct req *q, const void *in)
 {
 	const Hd__UpdatePipelineRequestProto *m = in;
@@ -79,7 +105,6 @@ static int update_pipeline(struct req *q, const void *in)
 	struct effect *e;
 	struct inode_block *last;
 	struct inode *n;
-	uint8_t *units;
 	int rc = find_block(q, m->oldblock, m->clientname, &n);
 
 	req_reply(q, Hd__UpdatePipelineResponseProto, hd__update_pipeline_response_proto__init);
@@ -115,20 +140,7 @@ static int update_pipeline(struct req *q, const void *in)
 		return exception_throw(
 			&q->exception, EXC_IO, "Update %s to %zu nodes, more than %s has units",
 			client_block_text(q, m->oldblock), m->n_newnodes, n->ec->name);
-	e->targets = arena_array(&q->mem, struct storage_ref, m->n_newnodes + 1);
-	units = arena_array(&q->mem, uint8_t, m->n_newnodes + 1);
-	e->units = n->ec ? units : NULL;
-	/* of a group: the place of a lost unit is empty */
-	for (size_t i = 0; i < m->n_newnodes; i++) {
-		const struct dn *dn = datanodes_find(&q->nn->dns, m->newnodes[i]->datanodeuuid);
-		struct storage *st =
-			dn && i < m->n_storageids ? dn_storage(dn, m->storageids[i]) : NULL;
-
-		if (st) {
-			units[e->ntargets] = (uint8_t)i;
-			e->targets[e->ntargets++] = storage_ref(st);
-		}
-	}
+	name_pipeline(q, m, n->ec, e);
 	return ns_io(&q->ns, inode_put(q->ns.t, n));
 }
 

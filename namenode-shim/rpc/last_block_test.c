@@ -294,6 +294,47 @@ static void a_pipeline_is_updated_to_no_more_than_a_block(void **state)
 	writer_fini(&x);
 }
 
+/* The NameNode was started anew: one node has registered, one will, and a place is empty. */
+static void a_pipeline_has_the_nodes_that_are_still_to_register(void **state)
+{
+	Hd__UpdateBlockForPipelineRequestProto stamp =
+		HD__UPDATE_BLOCK_FOR_PIPELINE_REQUEST_PROTO__INIT;
+	Hd__UpdatePipelineRequestProto m = HD__UPDATE_PIPELINE_REQUEST_PROTO__INIT;
+	Hd__DatanodeIDProto later = HD__DATANODE_IDPROTO__INIT, empty = later, *nodes[3];
+	char *storages[3];
+	const struct blk_open *o;
+	Hd__ExtendedBlockProto now;
+	struct writer x;
+
+	(void)state;
+	writer_init(&x, 1, NULL);
+	later.datanodeuuid = empty.datanodeuuid = (char *)(uintptr_t) "later";
+	nodes[0] = x.r.dns[0];
+	nodes[1] = &later;
+	nodes[2] = &empty;
+	storages[0] = x.r.storages[0];
+	storages[1] = (char *)(uintptr_t) "DS-later";
+	storages[2] = (char *)(uintptr_t) "";
+	stamp.block = m.oldblock = &x.r.block;
+	stamp.clientname = m.clientname = x.r.add.clientname;
+	call_in_turn(&x.w, 2, "updateBlockForPipeline", &stamp);
+	now = x.r.block;
+	now.generationstamp = look(&x).stamp;
+	m.newblock = &now;
+	m.newnodes = nodes;
+	m.storageids = storages;
+	m.n_newnodes = m.n_storageids = 3;
+	call_in_turn(&x.w, 3, "updatePipeline", &m);
+	assert_int_equal(calls[3].rc, 0);
+	o = blocks_find(&x.w.nn->blocks, (int64_t)now.blockid)->open;
+	assert_int_equal(o->ntargets, 1);
+	assert_int_equal(o->pipeline, 2);
+	assert_int_equal(o->nlost, 1);
+	assert_string_equal(o->lost[0].node, "later");
+	assert_string_equal(o->lost[0].storage, "DS-later");
+	writer_fini(&x);
+}
+
 /* ---- which block ---- */
 
 static void refused(struct writer *x, const char *method, void *msg, const struct before *was)
@@ -560,6 +601,7 @@ int main(void)
 		cmocka_unit_test(addblock_commits_no_more_than_a_group),
 		cmocka_unit_test(fsync_takes_no_more_than_a_block),
 		cmocka_unit_test(a_pipeline_is_updated_to_no_more_than_a_block),
+		cmocka_unit_test(a_pipeline_has_the_nodes_that_are_still_to_register),
 		cmocka_unit_test(a_client_commits_its_last_block_with_the_stamp_it_was_given),
 		cmocka_unit_test(addblock_that_is_sent_again_has_the_same_answer),
 		cmocka_unit_test(a_block_is_placed_on_the_writers_node_unless_it_asks_for_another),
