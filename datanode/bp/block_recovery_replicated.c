@@ -46,6 +46,23 @@ static int ask_all(struct recovery_job *j, struct err *err)
 	return 0;
 }
 
+/* Finalised under one stamp, they are of one length. Under several they are what earlier recoveries
+ * have made, each of the replicas it could reach, and whose end the NameNode did not hear of: the
+ * shortest has all that was acknowledged. */
+static int check_finalized(const struct recovery_job *j, const struct holder *h, struct err *err)
+{
+	for (uint32_t i = 0; i < j->count; i++) {
+		const struct holder *o = &j->holders[i];
+
+		if (o->candidate && o->state == REPLICA_FINALIZED && o->block.gs == h->block.gs &&
+		    o->block.len != h->block.len)
+			return err_set(err, -EIO,
+				       "finalized replicas of %" PRIu64 " and %" PRIu64 " bytes",
+				       o->block.len, h->block.len);
+	}
+	return 0;
+}
+
 /* Who takes part, and the length all are brought to. Finalised replicas differ in length where an
  * earlier try of a truncate did not come to all of them; what is left of them then is the same. */
 static int agree(struct recovery_job *j, uint64_t *ret_len, struct err *err)
@@ -62,11 +79,8 @@ static int agree(struct recovery_job *j, uint64_t *ret_len, struct err *err)
 		if (!h->candidate || h->state != best)
 			continue;
 		h->participant = true;
-		if (best == REPLICA_FINALIZED && !j->truncate && len != UINT64_MAX &&
-		    len != h->block.len)
-			return err_set(err, -EIO,
-				       "finalized replicas of %" PRIu64 " and %" PRIu64 " bytes",
-				       len, h->block.len);
+		if (best == REPLICA_FINALIZED && !j->truncate && check_finalized(j, h, err))
+			return -EIO;
 		if (h->block.len < len)
 			len = h->block.len;
 	}
