@@ -66,6 +66,8 @@ static int make_conf(struct history *h, uint32_t machine)
 	for (int i = 0; settings[i]; i++)
 		fprintf(f, "<property><name>%.*s</name><value>%s</value></property>\n",
 			(int)strcspn(settings[i], "="), settings[i], strchr(settings[i], '=') + 1);
+	fprintf(f, "<property><name>dfs.datanode.synconclose</name><value>%s</value></property>\n",
+		h->sync_on_close ? "true" : "false");
 	fprintf(f, "<property><name>hadoop.tmp.dir</name><value>%s/disks/m%u</value></property>\n",
 		h->dir, machine);
 	fprintf(f,
@@ -192,11 +194,18 @@ static const char *const *program(struct history *h, uint32_t machine)
 	return argv;
 }
 
+static bool disk_is_bad(const struct machine *m)
+{
+	return m->full || m->errors || !m->slow;
+}
+
 void cluster_start(struct history *h, uint32_t machine)
 {
 	if (h->proc[machine] >= 0 || !world->machine[machine].up)
 		return;
 	h->ledger->starts += machine == 0;
+	h->disk_fails[machine] = disk_is_bad(&world->machine[machine]);
+	h->may_leave[machine] = false;
 	h->proc[machine] = spawn(h, machine, program(h, machine));
 }
 
@@ -249,6 +258,7 @@ void cluster_crash(struct history *h, uint32_t machine)
 	world->machine[machine].up = false;
 	disk_crash(machine, &h->lost_bytes, &h->lost_names);
 	h->ledger->crashes += machine >= 1 && machine <= NODES;
+	h->ledger->namenode_crashes += machine == 0;
 }
 
 void cluster_power(struct history *h, uint32_t machine)
@@ -267,6 +277,7 @@ void cluster_stop(struct history *h, uint32_t machine)
 
 	if (p < 0)
 		return;
+	h->may_leave[machine] = true;
 	world->proc[p].term = true;
 	waiters_wake(&world->proc[p].signalled);
 	for (int i = 0; i < 120 && h->proc[machine] >= 0; i++)
@@ -274,6 +285,20 @@ void cluster_stop(struct history *h, uint32_t machine)
 			return;
 	if (h->proc[machine] >= 0)
 		cluster_kill(h, machine);
+}
+
+/* A program left by itself. A start needs no repair, also after a loss of power; and a program goes
+ * on until it is told to end, unless its disk fails. */
+static void judge_leaving(struct history *h, uint32_t machine, int status)
+{
+	const bool client = machine > NODES;
+
+	if (h->disk_fails[machine])
+		return;
+	if (status)
+		history_wrong(h, "the program on m%u left with status %d", machine, status);
+	else if (!h->may_leave[machine] && !(client && h->ledger->stop))
+		history_wrong(h, "the program on m%u left, and nobody had asked it to", machine);
 }
 
 bool cluster_look(struct history *h)
@@ -289,6 +314,8 @@ bool cluster_look(struct history *h)
 		if (h->verbose)
 			printf("%.6f m%u left with %d\n", (double)world->now / 1e9, m, p->status);
 		buried(h, m);
+		if (!h->ledger->wrong[0])
+			judge_leaving(h, m, p->status);
 		if (h->healing && m <= NODES)
 			cluster_start(h, m);
 	}
@@ -316,6 +343,7 @@ static int run_to_end(struct history *h, uint32_t machine, const char *const *ar
 {
 	const uint64_t until = world->now + limit;
 
+	h->may_leave[machine] = true;
 	h->proc[machine] = spawn(h, machine, argv);
 	while (h->proc[machine] >= 0) {
 		const int p = h->proc[machine];

@@ -28,9 +28,13 @@ struct history {
 	struct ledger *ledger;
 	int proc[MACHINES]; /* that runs there; -1: none */
 	bool healing;       /* what leaves by itself is started again, as an administrator would */
+	bool sync_on_close; /* dfs.datanode.synconclose */
 	uint32_t rotten;    /* machine whose disk changes bytes */
 	bool maimed[MACHINES]; /* its disk had errors: its program is started anew at the end */
-	uint64_t lost_bytes, lost_names, faults;
+	/* its disk has failed under the program that runs there: that may leave, and say so */
+	bool disk_fails[MACHINES];
+	bool may_leave[MACHINES]; /* it was asked to, or comes to an end by itself */
+	uint64_t lost_bytes, lost_names, faults, replicas;
 	char wrong[700];
 };
 
@@ -46,13 +50,21 @@ void cluster_crash(struct history *h, uint32_t machine);
 void cluster_power(struct history *h, uint32_t machine);
 /** SIGTERM, and a while to leave. */
 void cluster_stop(struct history *h, uint32_t machine);
-/** Looks after programs that left by themselves: false when one died of a signal. */
+/** Looks after programs that left by themselves. False: one should not have, or had a bad status,
+ *  and no disk of its machine explains that; or something else is wrong. */
 bool cluster_look(struct history *h);
 int cluster_check(struct history *h); /* runs the check to its end; its exit status */
 void cluster_end(struct history *h);  /* all of them, at once */
 /** Lets virtual time pass; false: something is wrong. */
 bool cluster_wait(struct history *h, uint64_t ns);
 void history_wrong(struct history *h, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- replicas.c ---- */
+
+/** A byte of a replica changes; false: none is there. @text says which. */
+bool replicas_rot(struct history *h, char *text, size_t size);
+/** Compares the replicas of all blocks that the check found whole with what was written. */
+void replicas_compare(struct history *h);
 
 /* ---- faults.c ---- */
 

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What happens to a cluster. */
-#include <dirent.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "tests/simulator/director.h"
 
@@ -80,59 +74,12 @@ static void start_again(struct history *h, uint32_t m)
 	cluster_start(h, m);
 }
 
-/* Calls @fn for each file with the bytes of a replica below @dir, in the order of their names. */
-static void walk_replicas(const char *dir, void (*fn)(const char *path, void *arg), void *arg)
-{
-	struct dirent **list;
-	const int n = scandir(dir, &list, NULL, alphasort);
-
-	for (int i = 0; i < n; i++) {
-		char path[PATH_MAX];
-
-		snprintf(path, sizeof(path), "%s/%s", dir, list[i]->d_name);
-		if (list[i]->d_type == DT_DIR && list[i]->d_name[0] != '.')
-			walk_replicas(path, fn, arg);
-		else if (!strncmp(list[i]->d_name, "blk_", 4) && !strstr(path, ".meta"))
-			fn(path, arg);
-		free(list[i]);
-	}
-	if (n >= 0)
-		free(list);
-}
-
-struct chosen {
-	uint64_t seen;
-	char path[PATH_MAX];
-};
-
-static void choose(const char *path, void *arg)
-{
-	struct chosen *c = (struct chosen *)arg;
-
-	if (chance(++c->seen) == 0)
-		snprintf(c->path, sizeof(c->path), "%s", path);
-}
-
 static void rot(struct history *h)
 {
-	struct chosen c = {0};
-	struct stat st;
-	char dir[100];
-	uint8_t byte;
-	int fd;
+	char text[200];
 
-	snprintf(dir, sizeof(dir), "%s/disks/m%u", h->dir, h->rotten);
-	walk_replicas(dir, choose, &c);
-	fd = c.seen ? open(c.path, O_RDWR | O_CLOEXEC) : -1;
-	if (fd >= 0 && !fstat(fd, &st) && st.st_size) {
-		const off_t at = (off_t)chance((uint64_t)st.st_size);
-
-		if (pread(fd, &byte, 1, at) == 1 && (byte ^= 1, pwrite(fd, &byte, 1, at)) == 1)
-			h->ledger->rotten = true;
-		told(h, "byte %ld of %s changes", (long)at, strrchr(c.path, '/') + 1);
-	}
-	if (fd >= 0)
-		close(fd);
+	if (replicas_rot(h, text, sizeof(text)))
+		told(h, "%s", text);
 }
 
 static bool strike(struct history *h, enum part part)
@@ -165,15 +112,17 @@ static bool strike(struct history *h, enum part part)
 	case PART_HANG:
 		told(h, "the disk of m%u hangs", m);
 		k->slow = 0;
+		h->disk_fails[m] = true;
 		return true;
 	case PART_ERRORS:
 		k->errors = 1 + (uint32_t)chance(200);
-		h->maimed[m] = true;
+		h->maimed[m] = h->disk_fails[m] = true;
 		told(h, "the disk of m%u fails one call of %u", m, k->errors);
 		return true;
 	case PART_FULL:
 		told(h, "the disk of m%u is full", m);
 		k->full = true;
+		h->disk_fails[m] = true;
 		return true;
 	case PART_CLOCK:
 		k->wall += chance(2) ? chance(3600) * SEC : 0 - chance(3600) * SEC;

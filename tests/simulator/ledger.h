@@ -20,6 +20,9 @@
 #define FILES 512
 #define STRETCHES 8
 #define WORKERS 32
+#define LARGEST (300u << 10) /* bytes of a file */
+#define ROTTEN 256
+#define BLOCKS 4096
 
 enum existence {
 	NO_FILE, /* never made, or deleted */
@@ -40,10 +43,20 @@ struct file {
 	uint32_t replication;
 	bool open;        /* a writer has it, or had it when it died */
 	bool frozen;      /* what is in it is not known well enough to go on writing */
+	bool rotten;      /* a byte of a replica of it has changed on one machine */
 	uint32_t crashes; /* of data nodes' machines, when it was opened for writing */
 	uint32_t starts;  /* of the NameNode, likewise */
 	/* bytes that must be there if no machine crashed since; that must be there; that may be */
 	uint64_t flushed, synced, most;
+	uint64_t base; /* bytes that it had when it was opened last: an hsync leaves them out */
+
+	/* DFS_CREATE_EARLY, DFS_CREATE_CLOSE_EARLY */
+	bool closes_early;
+	bool may_vanish, may_reopen; /* by a crash of the NameNode's machine */
+	uint32_t namenode_crashes;   /* of that machine, before it was made or closed so */
+	uint64_t made_at, closed_at; /* when its client heard so, ns; 0: not early */
+	uint32_t closer;             /* that client */
+
 	uint32_t stretches;
 	struct stretch stretch[STRETCHES];
 	uint64_t asked; /* when its lease was asked for, in its last check */
@@ -55,18 +68,28 @@ struct worker {
 	char op[64];
 };
 
+/* A block of bytes that are known, as it was at the end. */
+struct block {
+	int64_t id;
+	uint64_t generation, offset, length;
+	uint32_t file; /* index */
+};
+
 struct ledger {
 	uint64_t salt;
-	uint32_t next_number;
-	uint32_t crashes, starts;
-	bool rotten; /* a byte of a replica has changed on one machine */
-	bool stop;   /* clients end */
+	uint32_t next_number, next_client;
+	uint32_t crashes, starts, namenode_crashes;
+	bool sync_on_close; /* dfs.datanode.synconclose */
+	bool stop;          /* clients end */
 	uint64_t ops, failed_ops, bytes, checks;
 	uint64_t slowest;
 	char slowest_op[64];
 	char wrong[512]; /* the first thing that is wrong */
 	struct worker worker[WORKERS];
 	struct file file[FILES];
+	uint32_t rotten_count, block_count;
+	int64_t rotten[ROTTEN]; /* blocks or units with a byte that has changed on one machine */
+	struct block block[BLOCKS];
 };
 
 static inline uint64_t mix(uint64_t x)

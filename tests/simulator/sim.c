@@ -49,7 +49,7 @@ static const char usage[] =
 
 struct totals {
 	uint64_t histories, wrong, ops, failed_ops, checks, bytes, faults, lost_bytes, lost_names,
-		steps, ns, slowest;
+		steps, ns, replicas, slowest;
 };
 
 static bool keep;
@@ -82,6 +82,7 @@ static int make_world(struct history *h)
 	char path[200];
 	uint32_t p;
 
+	h->sync_on_close = mix(h->seed) & 1;
 	if (cluster_make(h))
 		return -1;
 	snprintf(path, sizeof(path), "%s/world", h->dir);
@@ -105,6 +106,7 @@ static int make_world(struct history *h)
 	if (!h->ledger)
 		return -1;
 	h->ledger->salt = h->seed;
+	h->ledger->sync_on_close = h->sync_on_close;
 	for (uint32_t i = 0; i < FILES; i++)
 		h->ledger->file[i].owner = WORKERS;
 	return 0;
@@ -156,6 +158,8 @@ static void play(struct history *h)
 		return;
 	if (cluster_check(h) && !h->wrong[0])
 		history_wrong(h, "the check failed");
+	if (!h->wrong[0])
+		replicas_compare(h);
 }
 
 static void remove_tree(const char *dir)
@@ -212,6 +216,7 @@ static int one_history(struct history *h, int out)
 		t.faults = h->faults;
 		t.lost_bytes = h->lost_bytes;
 		t.lost_names = h->lost_names;
+		t.replicas = h->replicas;
 		t.steps = world->steps;
 		t.ns = world->now;
 	}
@@ -395,12 +400,14 @@ static void where(struct history *h)
 static void report(const struct totals *t, double seconds)
 {
 	printf("%lu histories, %lu wrong: %lu operations (%lu failed), %lu checked reads, %.1f MB, "
-	       "%lu faults, %.1f MB and %lu names lost, slowest %.0f s; %.0f s of theirs, %lu switches, "
+	       "%lu replicas compared, %lu faults, %.1f MB and %lu names lost, slowest %.0f s; "
+	       "%.0f s of theirs, %lu switches, "
 	       "%.1f s of ours\n",
 	       (unsigned long)t->histories, (unsigned long)t->wrong, (unsigned long)t->ops,
 	       (unsigned long)t->failed_ops, (unsigned long)t->checks, (double)t->bytes / 1e6,
-	       (unsigned long)t->faults, (double)t->lost_bytes / 1e6, (unsigned long)t->lost_names,
-	       (double)t->slowest / 1e9, (double)t->ns / 1e9, (unsigned long)t->steps, seconds);
+	       (unsigned long)t->replicas, (unsigned long)t->faults, (double)t->lost_bytes / 1e6,
+	       (unsigned long)t->lost_names, (double)t->slowest / 1e9, (double)t->ns / 1e9,
+	       (unsigned long)t->steps, seconds);
 }
 
 /* What the command line asks for. */

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* At the end of a history: is all as the ledger says? What takes time is waited for. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/simulator/client.h"
+
+#define PATIENCE_S 3600  /* for what comes by itself */
+#define LOST_AFTER_S 600 /* then what is lost is lost */
+
+/* HDFS promises neither that these are there nor that they are gone: bytes behind the last sync
+ * after a power cut, and bytes of an only replica that rots. */
+static const char NOT_PROMISED[] = "is not whole";
+
+/* Bytes of @f were on no disk for sure when a machine lost its power. */
+static bool may_be_damaged(const struct file *f)
+{
+	return f->most > f->synced && f->crashes != ledger->crashes;
+}
+
+/* The units that a group of @length bytes must have: no cells of it are on the others. There are
+ * only as many nodes as units. So units that are damaged are in the place of new ones, and the
+ * NameNode keeps them while it knows of no more good ones than reading needs. */
+static uint64_t units(const struct file *f, uint64_t length)
+{
+	const uint64_t cells = (length + CELL - 1) / CELL;
+
+	return (cells < DATA_UNITS ? cells : DATA_UNITS) + (may_be_damaged(f) ? 0 : PARITY_UNITS);
+}
+
+/* What is not yet so, in words, or NULL. */
+static const char *look_at_blocks(const struct file *f, const char *path)
+{
+	static char text[100];
+	struct dfs_blocks *b;
+	struct dfs_stat st;
+	bool bad = false;
+
+	if (dfs_stat(fs, path, &st, NULL) || dfs_blocks(fs, path, 0, LARGEST, &b, NULL))
+		return "has no blocks";
+	for (size_t i = 0; i < b->count && !bad; i++) {
+		const struct dfs_block *k = &b->block[i];
+		const uint64_t want = f->striped ? units(f, k->length) : st.replication;
+
+		bad = k->count < want;
+		if (bad)
+			snprintf(text, sizeof(text), "has %zu of %lu %s of blk_%ld", k->count,
+				 (unsigned long)want, f->striped ? "units" : "replicas",
+				 (long)k->id);
+	}
+	dfs_blocks_free(b);
+	return bad ? text : NULL;
+}
+
+/* Its blocks, for the director: it compares what is on the disks. */
+static void tell_blocks(const struct file *f, const char *path)
+{
+	struct dfs_blocks *b;
+
+	if (f->striped || dfs_blocks(fs, path, 0, LARGEST, &b, NULL))
+		return;
+	for (size_t i = 0; i < b->count && ledger->block_count < BLOCKS; i++)
+		ledger->block[ledger->block_count++] =
+			(struct block){.id = b->block[i].id,
+				       .generation = b->block[i].generation,
+				       .offset = b->block[i].offset,
+				       .length = b->block[i].length,
+				       .file = (uint32_t)(f - ledger->file)};
+	dfs_blocks_free(b);
+}
+
+/* A unit has its group's id, and in the last bits which one it is. */
+static bool is_rotten(const struct file *f, int64_t id)
+{
+	for (uint32_t i = 0; i < ledger->rotten_count; i++)
+		if ((f->striped ? ledger->rotten[i] & ~15ll : ledger->rotten[i]) == id)
+			return true;
+	return false;
+}
+
+/* Bytes of @f may be lost, because one of an only replica has rotted: it is the only one, or one of
+ * a group without its parity; or a recovery takes the shortest one, which ends before it. */
+static bool may_be_rotten(const struct file *f, const char *path)
+{
+	struct dfs_blocks *b;
+	bool rotten = f->rotten;
+
+	if (!f->striped && f->replication > 1 && !f->frozen)
+		return false;
+	if (!rotten && !dfs_blocks(fs, path, 0, LARGEST, &b, NULL)) {
+		for (size_t i = 0; i < b->count && !rotten; i++)
+			rotten = is_rotten(f, b->block[i].id);
+		dfs_blocks_free(b);
+	}
+	return rotten;
+}
+
+static const char *look_at_bytes(const struct file *f, const char *path)
+{
+	static uint8_t buf[LARGEST + 1];
+	static char text[700];
+	struct dfs_err err;
+	const char *bad;
+	size_t n;
+	const int rc = read_all(path, buf, sizeof(buf), &n, &err);
+	const uint64_t good = good_bytes(f, buf, n);
+
+	if (good < n)
+		wrong("byte %lu of %s is not its own", (unsigned long)good, path);
+	if (n >= least(f) && n <= f->most && !rc) {
+		bad = look_at_blocks(f, path);
+		if (!bad)
+			tell_blocks(f, path);
+		return bad;
+	}
+	snprintf(text, sizeof(text), "has %zu bytes, of %lu flushed, %lu synced, %lu written%s%s",
+		 n, (unsigned long)f->flushed, (unsigned long)f->synced, (unsigned long)f->most,
+		 rc ? ": " : "", rc ? err.text : "");
+	if (may_be_rotten(f, path))
+		return NOT_PROMISED;
+	return n >= least(f) && may_be_damaged(f) && n <= f->most ? NOT_PROMISED : text;
+}
+
+static bool has_what_was_synced(const struct file *f, const char *path)
+{
+	static uint8_t buf[LARGEST + 1];
+	struct dfs_err err;
+	size_t n;
+
+	(void)read_all(path, buf, sizeof(buf), &n, &err);
+	return n >= f->synced && good_bytes(f, buf, n) == n;
+}
+
+static const char *look(struct file *f, uint32_t number, bool must)
+{
+	struct dfs_err err;
+	char path[32];
+	bool closed;
+	int rc;
+
+	name_of(number, path);
+	rc = dfs_is_closed(fs, path, &closed, &err);
+	if (f->may_vanish && f->namenode_crashes != ledger->namenode_crashes)
+		must = false;
+	if (rc == -ENOENT)
+		return must ? "is not there" : NULL;
+	if (!rc && closed)
+		return look_at_bytes(f, path);
+	if (now_ns() - f->asked > 60u * 1000000000ull) {
+		f->asked = now_ns();
+		(void)dfs_recover_lease(fs, path, &closed, &err);
+	}
+	/* Bytes behind the last sync that only machines had which lost their power, and the
+	 * NameNode was started since: it cannot know whether another node has them, and waits for
+	 * an administrator. */
+	if (may_be_damaged(f) && f->starts != ledger->starts && has_what_was_synced(f, path))
+		return NOT_PROMISED;
+	return "is not closed";
+}
+
+static bool is_there(uint32_t number)
+{
+	struct dfs_stat st;
+	char path[32];
+
+	name_of(number, path);
+	return dfs_stat(fs, path, &st, NULL) == 0;
+}
+
+static const char *look_at(struct file *f)
+{
+	if (f->state == NO_FILE)
+		return NULL;
+	/* after a rename without an answer: one of both names */
+	if (f->may_name && is_there(f->may_name))
+		return is_there(f->number) ? "has both names" : look(f, f->may_name, true);
+	return look(f, f->number, f->state == IS_THERE);
+}
+
+/* Names that nobody may see any more. */
+static void look_for_ghosts(void)
+{
+	const struct dfs_stat *st;
+	struct dfs_list *list;
+	struct dfs_err err;
+	int rc = dfs_list_open(fs, "/f", &list, &err);
+
+	if (rc) {
+		wrong("/f cannot be listed: %s", err.text);
+		return;
+	}
+	while ((rc = dfs_list_next(list, &st, &err)) > 0) {
+		const uint32_t number = (uint32_t)atoi(st->name);
+		uint32_t i = 0;
+
+		while (i < FILES &&
+		       (ledger->file[i].state == NO_FILE ||
+			(ledger->file[i].number != number && ledger->file[i].may_name != number)))
+			i++;
+		if (i == FILES)
+			wrong("/f/%u is there, and was deleted or never made", number);
+	}
+	if (rc < 0)
+		wrong("/f cannot be listed to its end: %s", err.text);
+	dfs_list_close(list);
+}
+
+void check_all(void)
+{
+	const uint64_t began = now_ns(), until = began + PATIENCE_S * 1000000000ull;
+	static bool done[FILES];
+	uint32_t left;
+
+	do {
+		left = 0;
+		for (uint32_t i = 0; i < FILES && !ledger->wrong[0]; i++) {
+			struct file *f = &ledger->file[i];
+			const char *bad = done[i] ? NULL : look_at(f);
+			const uint64_t now = now_ns();
+
+			done[i] = !bad;
+			left += bad != NULL;
+			if (bad && getenv("DFS_SIM_VERBOSE"))
+				fprintf(stderr, "%.3f /f/%u %s\n", (double)now / 1e9, f->number,
+					bad);
+			if (bad == NOT_PROMISED && now - began > LOST_AFTER_S * 1000000000ull)
+				done[i] = true;
+			else if (bad && now > until)
+				wrong("/f/%u %s, %d s after all is well again", f->number, bad,
+				      PATIENCE_S);
+		}
+		if (left)
+			pause_ms(10000);
+	} while (left && !ledger->wrong[0]);
+	look_for_ghosts();
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replicas on the simulated disks: one of them rots, and at the end all must have their bytes. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/simulator/director.h"
+
+#define KNOWN 16u /* bytes tell which file they are of */
+
+struct replica {
+	const char *path;
+	int64_t id;
+	uint64_t generation; /* 0: it has no meta file */
+};
+
+typedef void replica_fn(const struct replica *r, void *arg);
+
+/* "blk_ID", and "blk_ID_GENERATION.meta". */
+static uint64_t generation_of(struct dirent *const *list, int n, const char *name)
+{
+	const size_t len = strlen(name);
+
+	for (int i = 0; i < n; i++)
+		if (!strncmp(list[i]->d_name, name, len) && list[i]->d_name[len] == '_')
+			return strtoull(list[i]->d_name + len + 1, NULL, 10);
+	return 0;
+}
+
+/* Calls @fn for each file with the bytes of a replica below @dir, in the order of their names. */
+static void walk_replicas(const char *dir, replica_fn *fn, void *arg)
+{
+	struct dirent **list;
+	const int n = scandir(dir, &list, NULL, alphasort);
+
+	for (int i = 0; i < n; i++) {
+		const char *name = list[i]->d_name;
+		char path[PATH_MAX];
+
+		if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
+			continue;
+		if (list[i]->d_type == DT_DIR && name[0] != '.')
+			walk_replicas(path, fn, arg);
+		else if (!strncmp(name, "blk_", 4) && !strstr(name, ".meta"))
+			fn(&(struct replica){.path = path,
+					     .id = strtoll(name + 4, NULL, 10),
+					     .generation = generation_of(list, n, name)},
+			   arg);
+	}
+	for (int i = 0; i < n; i++)
+		free(list[i]);
+	if (n >= 0)
+		free(list);
+}
+
+static void walk_machine(const struct history *h, uint32_t machine, replica_fn *fn, void *arg)
+{
+	char dir[100];
+
+	snprintf(dir, sizeof(dir), "%s/disks/m%u", h->dir, machine);
+	walk_replicas(dir, fn, arg);
+}
+
+/* ---- rot ---- */
+
+struct chosen {
+	uint64_t seen;
+	int64_t id;
+	char path[PATH_MAX];
+};
+
+static void choose(const struct replica *r, void *arg)
+{
+	struct chosen *c = (struct chosen *)arg;
+
+	if (chance(++c->seen))
+		return;
+	c->id = r->id;
+	snprintf(c->path, sizeof(c->path), "%s", r->path);
+}
+
+static bool begins_in(const struct file *f, const uint8_t *bytes, size_t n)
+{
+	for (uint64_t at = 0; at < f->most; at++) {
+		size_t i = 0;
+
+		while (i < n && bytes[i] == file_byte(f, at + i))
+			i++;
+		if (i == n)
+			return true;
+	}
+	return false;
+}
+
+/* The file that the replica is of, as far as it is there: a recovery may take the block away. (A
+ * unit of parity has no bytes of a file: its id has to do.) */
+static void mark(struct history *h, int fd, int64_t id)
+{
+	uint8_t bytes[KNOWN];
+	const ssize_t n = pread(fd, bytes, sizeof(bytes), 0);
+
+	if (h->ledger->rotten_count < ROTTEN)
+		h->ledger->rotten[h->ledger->rotten_count++] = id;
+	for (uint32_t i = 0; i < FILES && n > 0; i++) {
+		struct file *f = &h->ledger->file[i];
+
+		f->rotten |= f->stretches && begins_in(f, bytes, (size_t)n);
+	}
+}
+
+bool replicas_rot(struct history *h, char *text, size_t size)
+{
+	struct chosen c = {0};
+	struct stat st;
+	uint8_t byte;
+	bool done = false;
+	int fd;
+
+	walk_machine(h, h->rotten, choose, &c);
+	fd = c.seen ? open(c.path, O_RDWR | O_CLOEXEC) : -1;
+	if (fd >= 0 && !fstat(fd, &st) && st.st_size) {
+		const off_t at = (off_t)chance((uint64_t)st.st_size);
+
+		mark(h, fd, c.id);
+		done = pread(fd, &byte, 1, at) == 1 && (byte ^= 1, pwrite(fd, &byte, 1, at)) == 1;
+		snprintf(text, size, "byte %ld of %s changes", (long)at, strrchr(c.path, '/') + 1);
+	}
+	if (fd >= 0)
+		close(fd);
+	return done;
+}
+
+/* ---- the end ---- */
+
+struct compare {
+	struct history *h;
+	uint32_t machine;
+	uint64_t replicas;
+};
+
+static const struct block *block_of(const struct ledger *l, const struct replica *r)
+{
+	for (uint32_t i = 0; i < l->block_count; i++)
+		if (l->block[i].id == r->id && l->block[i].generation == r->generation)
+			return &l->block[i];
+	return NULL;
+}
+
+static bool has_rotted(const struct compare *c, int64_t id)
+{
+	for (uint32_t i = 0; i < c->h->ledger->rotten_count; i++)
+		if (c->machine == c->h->rotten && c->h->ledger->rotten[i] == id)
+			return true;
+	return false;
+}
+
+/* A finalised replica with the generation of its block has the block's bytes, all of them. */
+static void compare(const struct replica *r, void *arg)
+{
+	static uint8_t buf[LARGEST + 1];
+	struct compare *c = (struct compare *)arg;
+	const struct block *b = block_of(c->h->ledger, r);
+	const struct file *f = b ? &c->h->ledger->file[b->file] : NULL;
+	uint64_t i = 0;
+	ssize_t n;
+	int fd;
+
+	/* what was not synced may have changed under a finalised name, too, when the power went */
+	if (!b || !strstr(r->path, "/finalized/") || has_rotted(c, r->id) ||
+	    (b->offset + b->length > f->synced && f->crashes != c->h->ledger->crashes))
+		return;
+	fd = open(r->path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : pread(fd, buf, sizeof(buf), 0);
+	if (fd >= 0)
+		close(fd);
+	if (n < 0 || (uint64_t)n != b->length)
+		history_wrong(c->h, "blk_%ld_%lu of /f/%u has %ld bytes on m%u, %lu elsewhere",
+			      (long)r->id, (unsigned long)r->generation, f->number, (long)n,
+			      c->machine, (unsigned long)b->length);
+	while (n > 0 && i < (uint64_t)n && buf[i] == file_byte(f, b->offset + i))
+		i++;
+	if (n > 0 && i < (uint64_t)n)
+		history_wrong(c->h, "byte %lu of blk_%ld_%lu of /f/%u is not its own on m%u",
+			      (unsigned long)i, (long)r->id, (unsigned long)r->generation,
+			      f->number, c->machine);
+	c->replicas++;
+}
+
+void replicas_compare(struct history *h)
+{
+	struct compare c = {.h = h};
+
+	for (c.machine = 1; c.machine <= NODES; c.machine++)
+		walk_machine(h, c.machine, compare, &c);
+	h->replicas = c.replicas;
+}
