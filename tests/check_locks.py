@@ -59,6 +59,8 @@ if '--seen' in sys.argv:
     for (a, b), (p, q) in sorted(locks.items()):
         known = (a, b) in pairs if a == b else b in under.get(a, ())
         print('%-7s %s over %s (%s, %s)' % ('seen' if known else 'WRONG', a, b, p, q))
+        if not known:
+            bad.append('%s: no pair allows %s over %s (%s, %s)' % (LIST, a, b, p, q))
     for a, b in pairs:
         if (a, b) not in locks and a != '*':
             print('unseen  %s over %s' % (a, b))
