@@ -11,8 +11,9 @@
  *
  * check: LIST has lines "path id bytes": so many bytes of the file with this id are promised. The
  * answer has "R ns" for the first read that was answered (CLOCK_MONOTONIC); "F path id good state"
- * for each line (good bytes from the beginning; "ok", "short", "foreign" or "-errno"; then "waited"
- * if it was not so at the first look); "T ns" for how long that took; "P path" for each name there
+ * for each line (good bytes from the beginning; "ok", "short", "foreign" or "-errno"; then "open"
+ * if the file was not closed at first, before the lease of a dead writer can have ended; then
+ * "waited" if the state was another one at the first look); "T ns" for how long that took; "P path" for each name there
  * is; and "N text" when a new file cannot be written.
  *
  * Byte i of file id is byte i % 8 of a hash of id and i / 8, so that a byte of another file, or of
@@ -394,6 +395,7 @@ struct wanted {
 	const char *state;
 	char number[16];
 	bool gone;
+	bool open;   /* at the first look */
 	bool waited; /* it was not there at the first look */
 };
 
@@ -425,6 +427,19 @@ static void look(struct wanted *x)
 	x->gone = n == -ENOENT;
 	snprintf(x->number, sizeof(x->number), "%d", (int)n);
 	x->state = n < 0 ? x->number : x->good < x->bytes ? "short" : "ok";
+}
+
+/* Of all, before any is read: a lease ends, and its file is closed, while others are read. */
+static void look_who_is_open(struct wanted *all, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		bool closed = true;
+		int rc = dfs_is_closed(fs, all[i].path, &closed, &err);
+
+		if (rc < 0 && rc != -ENOENT)
+			die(all[i].path, &err);
+		all[i].open = rc == 0 && !closed;
+	}
 }
 
 static bool is_settled(const struct wanted *x)
@@ -514,6 +529,7 @@ static int check_main(char **arg)
 	struct wanted *all = read_list(arg[0], &n);
 	bool answered = false;
 
+	look_who_is_open(all, n);
 	for (bool first = true; settled < n && (first || now_ns() < end_ns); first = false) {
 		settled = 0;
 		for (size_t i = 0; i < n; i++) {
@@ -531,8 +547,8 @@ static int check_main(char **arg)
 			usleep(20000);
 	}
 	for (size_t i = 0; i < n; i++)
-		printf("F %s %llu %llu %s%s\n", all[i].path, (unsigned long long)all[i].id,
-		       (unsigned long long)all[i].good, all[i].state,
+		printf("F %s %llu %llu %s%s%s\n", all[i].path, (unsigned long long)all[i].id,
+		       (unsigned long long)all[i].good, all[i].state, all[i].open ? " open" : "",
 		       all[i].waited ? " waited" : "");
 	printf("T %llu\n", (unsigned long long)(now_ns() - begin_ns));
 	walk("/");

@@ -5,7 +5,9 @@ A thread changes its own directory, one operation at a time. So after a cut its 
 last acknowledged operation, or as after the one that was under way, whole. Exceptions are files that were
 created or closed early (DFS_CREATE_EARLY, DFS_CREATE_CLOSE_EARLY). Their creation may be undone until an
 hsync or close of the file, or a change that began later, is acknowledged; the bytes that a close left may
-be lost until dfs_sync_early() is. (That both last after 100 ms is not held against an emulated machine.)
+be lost until dfs_sync_early() is. A file whose close was acknowledged is not open; after an early close,
+when a change that began later, or dfs_sync_early(), has been acknowledged. (That they last after 100 ms
+is not held against an emulated machine.)
 """
 from dataclasses import dataclass, field
 
@@ -20,7 +22,9 @@ class File:
     must: bool = True   # its creation is promised
     open: bool = True
     created: int = -1   # line of the acknowledgement of an early creation
-    closed: int = -1    # line of the acknowledgement of an early close that may be undone
+    closed: int = -1    # line of the acknowledgement of an early close whose bytes may be lost
+    closing: int = -1   # line of the acknowledgement of an early close that may be undone
+    shut: bool = False  # its close is promised
 
 
 @dataclass
@@ -80,11 +84,11 @@ class Model:
             f.must, f.created, lasts = f.kind == 'n', line, f.kind == 'n'
         elif op[0] == 'hsync' or op[0] == 'close' and f.kind != 'c':
             f.must, f.least = True, int(op[2])
-            lasts = op[0] == 'close'
+            lasts = f.shut = op[0] == 'close'
         elif op[0] == 'close':
-            f.closed = line
+            f.closed = f.closing = line
         elif op[0] == 'append':
-            f.kind = 'n'  # an append is closed in the usual way
+            f.kind, f.shut, f.closing = 'n', False, -1  # an append is closed in the usual way
         elif op[0] == 'syncearly':
             lasts = True
             for x in self.files.values():
@@ -93,6 +97,7 @@ class Model:
         if lasts:
             for x in self.files.values():
                 x.must |= 0 <= x.created < t.began
+                x.shut |= 0 <= x.closing < t.began
 
     def candidates(self, thread):
         """The possible contents of the thread's directory."""
@@ -111,17 +116,23 @@ class Model:
                 if i is None or self.files[i].must:
                     yield f'{p} is gone', self.files[i].least if i is not None else 0
             elif i is not None:
-                f, (good, state) = self.files[i], read[p, i]
+                f, (good, state, is_open) = self.files[i], read[p, i]
                 if state == 'foreign':
                     yield f'{p}: foreign bytes at {good}', max(0, f.least - good)
                 elif good < f.least:
                     yield f'{p}: {good} bytes of {f.least} promised ones ({state})', f.least - good
                 elif good > f.most:
                     yield f'{p}: {good} bytes, {f.most} were written', 0
+                if is_open and f.shut and i not in self._appended():
+                    yield f'{p} is open, and its close was acknowledged', 0
         yield from ((f'{p} should not be there', 0) for p in there - names.keys())
 
+    def _appended(self):
+        """Files that an append under way may have opened."""
+        return {int(t.pending[1]) for t in self.threads.values() if t.pending and t.pending[0] == 'append'}
+
     def check(self, there, read):
-        """(what, bytes) of each broken promise; @there: paths; @read: (good bytes, state) by path and id."""
+        """(what, bytes) of each broken promise; @there: paths; @read: (good bytes, state, is it open?) by path and id."""
         faults = []
         for k in self.threads:
             mine = {p for p in there if p == f'/t{k}' or p.startswith(f'/t{k}/')}
