@@ -293,6 +293,7 @@ static inline void pass(void)
 
 struct begin {
 	bool chain, later, transfer; /* transfer: a copy of a replica that is being written */
+	bool copy;                   /* that a NameNode has ordered */
 	uint32_t append;             /* to the last block, which has so many bytes */
 };
 
@@ -315,6 +316,10 @@ static inline void ask(struct begin b)
 		wp.req.stage = STAGE_TRANSFER_RBW;
 		wp.req.from_client = false;
 		wp.transfer = true;
+	}
+	if (b.copy) {
+		wp.client[0] = 0;
+		wp.req.from_client = false;
 	}
 	if (b.append) {
 		wp.req.stage = STAGE_APPEND;

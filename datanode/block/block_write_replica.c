@@ -128,10 +128,12 @@ static void bw_work_finalize(struct offload *o)
 		w->offload_rc = 0;
 		return;
 	}
-	how = last->p.sync                 ? SYNC_NOW
-	      : bw_syncs_later(w)          ? SYNC_LATER
-	      : w->core->dn->sync_on_close ? SYNC_NOW
-					   : SYNC_NEVER;
+	/* Of a copy nobody knows whether a client has synced the bytes at the nodes it was made
+	 * from, which may be gone before it. */
+	how = last->p.sync                                    ? SYNC_NOW
+	      : bw_syncs_later(w)                             ? SYNC_LATER
+	      : w->core->dn->sync_on_close || !bw_has_acks(w) ? SYNC_NOW
+							      : SYNC_NEVER;
 	w->offload_rc = replica_finalize(rw, w->received, how, hint, &w->err);
 }
 

@@ -300,6 +300,19 @@ static void the_last_packet_says_how_the_end_is_synced(void **state)
 	}
 }
 
+/* A client may have synced them where the copy is made from. */
+static void a_copy_is_synced_at_its_end(void **state)
+{
+	(void)state;
+	begin((struct begin){.copy = true});
+	dn.sync_on_close = false;
+	send_piece(0, 0, 1000, (struct how){.sync = false});
+	send_piece(1, 1000, 0, (struct how){.last = true});
+	await(sender.ended);
+	assert_int_equal(finalised_how, SYNC_NOW);
+	end();
+}
+
 static void bytes_are_in_the_file_before_their_ack(void **state)
 {
 	(void)state;
@@ -320,6 +333,7 @@ static void bytes_are_in_the_file_before_their_ack(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_copy_is_synced_at_its_end),
 		cmocka_unit_test(hsync_is_acknowledged_when_all_three_are_on_the_disk),
 		cmocka_unit_test(a_part_that_cannot_be_synced_fails_the_write),
 		cmocka_unit_test(a_sync_begins_when_its_bytes_are_in_the_file),

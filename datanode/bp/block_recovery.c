@@ -353,6 +353,7 @@ static int job_fill(struct recovery_job *j, const Hd__RecoveringBlockProto *rb)
 		h->ask = j->block;
 	}
 	j->striped = rb->ecpolicy != NULL;
+	j->all_units = rb->has_allunits && rb->allunits;
 	rc = j->striped ? ec_policy_from_msg(rb->ecpolicy, &j->policy) : 0;
 	return rc || !j->striped ? rc : recover_striped_fill(j, rb);
 }

@@ -41,6 +41,7 @@ struct recovery_job {
 	int64_t new_id; /* of truncateBlock, or the block's own */
 	uint64_t cut_len;
 	bool striped;
+	bool all_units;          /* the NameNode says so: whoever is not asked has none */
 	struct ec_policy policy; /* of a group */
 	uint32_t count;
 	struct holder *holders; /* owned array */

@@ -46,9 +46,10 @@ static int ask_all(struct recovery_job *j, struct err *err)
 	return 0;
 }
 
-/* Finalised under one stamp, they are of one length. Under several they are what earlier recoveries
- * have made, each of the replicas it could reach, and whose end the NameNode did not hear of: the
- * shortest has all that was acknowledged. */
+/* Finalized replicas of one stamp have one length. Earlier recoveries whose end the NameNode did
+ * not hear of leave several stamps: each has finalized the replicas that it could reach. All have
+ * the bytes that were acknowledged, but for one that a power cut has shortened. The longest counts.
+ */
 static int check_finalized(const struct recovery_job *j, const struct holder *h, struct err *err)
 {
 	for (uint32_t i = 0; i < j->count; i++) {
@@ -63,32 +64,34 @@ static int check_finalized(const struct recovery_job *j, const struct holder *h,
 	return 0;
 }
 
-/* Who takes part, and the length all are brought to. Finalised replicas differ in length where an
- * earlier try of a truncate did not come to all of them; what is left of them then is the same. */
+/* Who takes part, and the length all are brought to. */
 static int agree(struct recovery_job *j, uint64_t *ret_len, struct err *err)
 {
 	enum replica_state best = REPLICA_TEMPORARY;
-	uint64_t len = UINT64_MAX;
+	uint64_t shortest = UINT64_MAX, longest = 0, len;
 
 	for (uint32_t i = 0; i < j->count; i++)
 		if (j->holders[i].candidate && j->holders[i].state < best)
 			best = j->holders[i].state;
 	for (uint32_t i = 0; i < j->count; i++) {
-		struct holder *h = &j->holders[i];
+		const struct holder *h = &j->holders[i];
 
 		if (!h->candidate || h->state != best)
 			continue;
-		h->participant = true;
-		if (best == REPLICA_FINALIZED && !j->truncate && check_finalized(j, h, err))
+		if (best == REPLICA_FINALIZED && check_finalized(j, h, err))
 			return -EIO;
-		if (h->block.len < len)
-			len = h->block.len;
+		shortest = h->block.len < shortest ? h->block.len : shortest;
+		longest = h->block.len > longest ? h->block.len : longest;
 	}
-	for (uint32_t i = 0; i < j->count && best == REPLICA_FINALIZED; i++) {
+	len = best == REPLICA_FINALIZED && !j->truncate ? longest : shortest;
+	for (uint32_t i = 0; i < j->count; i++) {
 		struct holder *h = &j->holders[i];
 
-		if (h->candidate && h->state == REPLICA_RBW && h->block.len == len)
-			h->participant = true;
+		h->participant =
+			h->candidate &&
+			(h->state == best ? h->block.len >= len
+					  : best == REPLICA_FINALIZED && h->state == REPLICA_RBW &&
+						    h->block.len == len);
 	}
 	if (j->truncate && len < j->cut_len)
 		return err_set(err, -EIO, "replicas have %" PRIu64 " bytes, truncating to %" PRIu64,

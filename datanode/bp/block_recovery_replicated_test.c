@@ -154,19 +154,21 @@ static void finalised_replicas_of_two_lengths_do_not_fit(void **state)
 	assert_int_equal(updated[0], UINT64_MAX);
 }
 
-/* Each recovery reached one of the nodes, and the NameNode heard of no end. */
-static void what_two_recoveries_have_made_is_brought_to_the_shorter_length(void **state)
+/* Each recovery reached one of the nodes, and the NameNode heard of no end. A power cut had
+ * shortened the replica of the first one. */
+static void of_what_two_recoveries_have_made_the_longer_counts(void **state)
 {
 	const struct answer first = {
-		.found = true, .state = REPLICA_FINALIZED, .len = 11, .gs = GS + 1};
+		.found = true, .state = REPLICA_FINALIZED, .len = 5, .gs = GS + 1};
 	const struct answer second = {
 		.found = true, .state = REPLICA_FINALIZED, .len = 13, .gs = GS + 3};
 
 	(void)state;
 	assert_int_equal(RECOVER(-1, first, second), 0);
-	check_all_at(11, 2);
-	assert_int_equal(RECOVER(-1, second, first, HAS(REPLICA_FINALIZED, 12)), 0);
-	check_all_at(11, 3);
+	check_all_at(13, 1);
+	assert_int_equal(updated[0], UINT64_MAX);
+	assert_int_equal(RECOVER(-1, second, first, HAS(REPLICA_FINALIZED, 13)), 0);
+	check_all_at(13, 2);
 }
 
 static void a_truncate_that_came_to_some_is_brought_to_its_end(void **state)
@@ -219,7 +221,7 @@ int main(void)
 		cmocka_unit_test(the_best_state_decides_and_its_shortest_replica),
 		cmocka_unit_test(a_replica_of_an_older_stamp_takes_no_part),
 		cmocka_unit_test(finalised_replicas_of_two_lengths_do_not_fit),
-		cmocka_unit_test(what_two_recoveries_have_made_is_brought_to_the_shorter_length),
+		cmocka_unit_test(of_what_two_recoveries_have_made_the_longer_counts),
 		cmocka_unit_test(a_truncate_that_came_to_some_is_brought_to_its_end),
 		cmocka_unit_test(a_block_is_given_up_when_every_node_says_that_it_has_none),
 		cmocka_unit_test(nothing_is_committed_that_no_node_confirmed),

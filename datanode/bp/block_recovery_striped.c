@@ -65,12 +65,14 @@ static int too_few(const struct recovery_job *j, uint32_t n, struct err *err)
 		       j->policy.name, (unsigned int)j->policy.k);
 }
 
-/* Units that the order names no node for. An Apache NameNode leaves out nodes that it has not heard
- * from lately: they may have theirs. */
+/* Units that the order names no node for, and that may be somewhere. An Apache NameNode leaves out
+ * nodes that it has not heard from lately. */
 static uint32_t units_not_asked(const struct recovery_job *j)
 {
 	uint32_t asked = 0;
 
+	if (j->all_units)
+		return 0;
 	for (uint32_t i = 0; i < j->count; i++)
 		asked |= 1u << ec_id_unit(j->holders[i].ask.id);
 	return (uint32_t)j->policy.k + j->policy.m - (uint32_t)__builtin_popcount(asked);
@@ -124,7 +126,7 @@ int recover_striped(struct recovery_job *j, uint64_t *ret_len, struct err *err)
 	uint32_t count = 0, silent;
 	int rc;
 
-	if (j->count < j->policy.k)
+	if (j->count < j->policy.k && !j->all_units)
 		return too_few(j, j->count, err);
 	rc = ask_all(j, units, &count, &silent, err);
 	*ret_len = 0;

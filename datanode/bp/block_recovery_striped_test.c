@@ -350,6 +350,15 @@ static void a_group_that_ends_in_its_first_row_is_dropped_when_all_nodes_say_so(
 		add_node(u, u < 2 ? ANSWER_REPLICA : ANSWER_NONE, 1 << 20);
 	assert_int_equal(recover(&len), -EAGAIN);
 	nothing_changed();
+	job.all_units = true; /* nobody has that one */
+	assert_int_equal(recover(&len), 0);
+	assert_true(commit.count == 1 && commit.delete);
+	begin(ec_policy_by_id(EC_ID_RS_3_2));
+	add_node(0, ANSWER_REPLICA, 1 << 20);
+	assert_int_equal(recover(&len), -EAGAIN);
+	job.all_units = true;
+	assert_int_equal(recover(&len), 0);
+	assert_true(commit.count == 1 && commit.delete);
 }
 
 /* Two rows; the second has @written bytes, whose parity was sent as a flush does: nobody is to read

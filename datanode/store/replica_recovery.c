@@ -257,15 +257,17 @@ static int check_length(const struct replica *r, struct err *err)
 }
 
 /* A primary drops the block when all nodes say so: what is on a volume that is out of service may
- * be here again soon. */
-static int not_here(const struct store *s, int64_t id, struct err *err)
+ * be here again soon. Not bytes that were written after it went: stamps only grow. */
+static int not_here_locked(const struct block_pool *bp, const struct block *b, struct err *err)
 {
-	const uint32_t out = store_failed_count(s);
+	const uint32_t out = store_failed_count(bp->store);
 
-	return out ? err_set(err, -EIO,
-			     "blk_%" PRId64 " is not here, and %u directories are out of service",
-			     id, out)
-		   : err_set(err, -ENOENT, "blk_%" PRId64 " is not here", id);
+	return out && b->gs <= bp->out_gs
+		       ? err_set(err, -EIO,
+				 "blk_%" PRId64
+				 " is not here, and %u directories are out of service",
+				 b->id, out)
+		       : err_set(err, -ENOENT, "blk_%" PRId64 " is not here", b->id);
 }
 
 int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t recovery_id,
@@ -277,9 +279,10 @@ int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t
 	pthread_mutex_lock(&bp->lock);
 	rc = replica_claim_locked(bp, b->id, 0, true, &r);
 	if (rc || !r) {
+		rc = rc ? err_set(err, rc, "blk_%" PRId64 ": " REPLICA_WRITER_STAYS, b->id)
+			: not_here_locked(bp, b, err);
 		pthread_mutex_unlock(&bp->lock);
-		return rc ? err_set(err, rc, "blk_%" PRId64 ": " REPLICA_WRITER_STAYS, b->id)
-			  : not_here(bp->store, b->id, err);
+		return rc;
 	}
 	rc = check_recovery(r, b, recovery_id, err);
 	if (!rc) { /* it is ours; the disk is not asked under the lock */

@@ -110,6 +110,10 @@ static void writer_publish_open(struct replica_writer *w, struct replica *r,
 	w->bytes_per_crc = r->bytes_per_crc;
 	w->pin = q->pin && bp->store->pinning;
 	pthread_mutex_lock(&bp->lock);
+	if (r->gs > bp->newest_gs)
+		bp->newest_gs = r->gs;
+	if (bp->out_gs == UINT64_MAX)
+		bp->out_gs = bp->newest_gs;
 	r->refs++;
 	r->write_state->writer = w;
 	r->write_state->stop = q->stop;
@@ -120,6 +124,12 @@ static void writer_publish_open(struct replica_writer *w, struct replica *r,
 }
 
 /* ---- opening for write: new replicas ---- */
+
+/* It is RBW, and nobody writes it. */
+static bool is_left(const struct replica *r)
+{
+	return r->state == REPLICA_RBW && (!r->write_state || !r->write_state->writer);
+}
 
 /* May a new replica take the place of @old? (hdfs-wire 5.5) A finalized replica is never replaced
  * but by a transfer that repairs a pipeline at a newer stamp. */
@@ -132,8 +142,10 @@ static bool may_replace(const struct replica *old, const struct write_request *q
 	if (q->from_client)
 		return q->new_gs > old->gs && old->state != REPLICA_FINALIZED;
 	/* RWR: the NameNode that orders a copy of a newer stamp has only not yet told us to drop
-	 * this one. */
-	return old->gs < q->block.gs && old->state != REPLICA_FINALIZED;
+	 * this one. RBW of the same stamp: its writer failed here, and others have ended the block
+	 * that a copy is ordered of. */
+	return old->state != REPLICA_FINALIZED &&
+	       (old->gs < q->block.gs || (old->gs == q->block.gs && is_left(old)));
 }
 
 /* This thread would wait for another disk than its own. */

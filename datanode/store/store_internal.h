@@ -191,6 +191,10 @@ struct block_pool {
 	/* so often some replica was cut; under the lock, after the replica says so */
 	atomic_uint_fast64_t cuts;
 	struct slice slices[STORE_VOLUMES_MAX];
+	/* newest stamp that was written here in this process's life, and what it was when a volume
+	 * went out of service last: such a volume has no bytes of a newer one. UINT64_MAX: one was
+	 * out before anything was written. Under the lock */
+	uint64_t newest_gs, out_gs;
 	bool trash_known; /* store lock */
 	atomic_bool trash;
 };

@@ -97,7 +97,8 @@ static void a_new_replica_takes_the_place_of_an_older_unfinished_one(void **stat
 		{OPEN, STAGE_CREATE, true, GS, -EEXIST},
 		{DONE, STAGE_CREATE, true, GS + 1, -EEXIST},
 		{OPEN, STAGE_CREATE, false, GS + 1, 0}, /* a copy */
-		{OPEN, STAGE_CREATE, false, GS, -EEXIST},
+		{OPEN, STAGE_CREATE, false, GS, 0},     /* its writer failed here */
+		{AHEAD, STAGE_CREATE, false, GS - 1, -EEXIST},
 		{DONE, STAGE_CREATE, false, GS + 1, -EEXIST},
 		{DONE, STAGE_TRANSFER_RBW, false, GS + 1, 0}, /* which repairs a pipeline */
 		{DONE, STAGE_TRANSFER_RBW, false, GS, -EEXIST},
@@ -118,6 +119,18 @@ static void a_new_replica_takes_the_place_of_an_older_unfinished_one(void **stat
 		if (open_as(f, &q) != rows[i].rc)
 			fail_msg("row %zu: %s", i, f->err.text);
 	}
+}
+
+static void a_copy_does_not_take_the_place_of_what_is_written(void **state)
+{
+	struct write_request q = create_request(10, GS);
+	struct fix *f = *state;
+	struct replica_writer *w = make_rbw(f, 10, GS, LEN);
+
+	q.from_client = false;
+	assert_int_equal(open_as(f, &q), -EEXIST);
+	replica_write_close(w, false);
+	assert_int_equal(open_as(f, &q), 0);
 }
 
 static void a_chunk_size_has_bounds(void **state)
@@ -265,6 +278,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_writer_opens_what_its_stage_says),
 		T(a_new_replica_takes_the_place_of_an_older_unfinished_one),
+		T(a_copy_does_not_take_the_place_of_what_is_written),
 		T(a_chunk_size_has_bounds),
 		T(a_last_chunk_that_fails_its_crc_is_not_appended_to),
 		T(what_a_crash_left_is_not_written_to),

@@ -176,8 +176,11 @@ static void a_dead_volume_goes_out_of_service_and_the_others_stay(void **state)
 	store_volume_suspect(f->s, a.uuid);
 	assert_int_equal(f->seen.failed, 1);
 	assert_int_equal(replica_get(f->bp, 5, &i), -ENOENT);
-	/* nobody drops it by our word: it may come back */
+	/* nobody drops it by our word: it may come back, and a newer one is not there */
 	assert_int_equal(replica_init_recovery(f->bp, &five, 1010, &i, &f->err), -EIO);
+	assert_int_equal(
+		replica_init_recovery(f->bp, &(struct block){7, 1002, 0}, 1010, &i, &f->err),
+		-ENOENT);
 	assert_readable(f, 50, 1, 10);
 	make_finalized(f, 6, 1001, 1000);
 	assert_int_equal(replica_get(f->bp, 6, &i), 0);

@@ -29,8 +29,9 @@ void blk_free_open(struct blk *b);
 uint8_t blk_target_unit(const struct blk *b, uint32_t i);
 /** Its targets are where its good replicas are. */
 void blk_target_replicas(struct blk *b);
-/** The report of a pipeline's node that comes after its block is written on again: the node holds
- * what the others hold, and the next pipeline is to have it. */
+/** Takes the disk of @r for that of its node in the pipeline of an open block. A finalized replica
+ * whose report comes after its block is written on again holds what the others hold: the next
+ * pipeline is to have it. */
 void blk_retarget(struct blk *b, const struct replica *r);
 /** The node of @r is lost. */
 void blk_lose_replica(struct blk *b, const struct replica *r);

@@ -46,6 +46,37 @@ static uint32_t find_target(const struct blk *b, const struct dn *dn, uint8_t un
 	return i;
 }
 
+static void drop_target(struct blk_open *o, uint32_t i)
+{
+	const uint32_t behind = o->ntargets - i - 1;
+
+	blk_add_lost(o->blk, o->target[i], blk_target_unit(o->blk, i));
+	o->steady -= i < o->steady;
+	memmove(&o->target[i], &o->target[i + 1], behind * sizeof(o->target[0]));
+	if (blk_ec(o->blk))
+		memmove(&o->target_unit[i], &o->target_unit[i + 1], behind);
+	o->ntargets--;
+}
+
+/* A node may have taken another disk than the one named to it, which it is still called by. One
+ * that failed meanwhile is lost. */
+static void find_disks(struct blk *b)
+{
+	struct blk_open *o = b->open;
+
+	for (uint32_t i = 0; i < o->ntargets;) {
+		const struct replica *r =
+			blk_find_on_node(b, o->target[i]->dn, blk_target_unit(b, i));
+
+		if (r)
+			o->target[i] = r->st;
+		if (o->target[i]->failed)
+			drop_target(o, i);
+		else
+			i++;
+	}
+}
+
 void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *units, uint32_t n)
 {
 	if (blk_ec(b) && n > EC_UNITS_MAX)
@@ -60,6 +91,7 @@ void blk_set_targets(struct blk *b, struct storage *const *st, const uint8_t *un
 	b->open->since_ns = clock_mono_ns();
 	for (uint32_t i = 0; blk_ec(b) && i < n; i++)
 		b->open->target_unit[i] = units ? units[i] : (uint8_t)i;
+	find_disks(b);
 }
 
 /* One more, if it is none yet. False: a group has no room for it. */
@@ -107,6 +139,12 @@ void blk_retarget(struct blk *b, const struct replica *r)
 }
 
 /* ---- nodes that were lost ---- */
+
+/* May it have bytes that nobody else has? */
+static bool is_missed(const struct blk *b, const struct replica *r)
+{
+	return r->gs >= b->b.gs && !r->excess;
+}
 
 /* Does it have bytes that recovery may need? One with a newer stamp counts as corrupt once the
  * block is committed, but an earlier recovery has made it whose end never came here. */
@@ -178,6 +216,8 @@ static void target_lost(struct blk *b, const struct datanodes *d)
 		struct storage *st = find_back(d, &o->lost[i]);
 		const bool gone = is_gone(d, &o->lost[i]);
 
+		if (gone && is_target(b, &o->lost[i]))
+			o->steady = 0; /* its word is not that of one that has all its disks */
 		/* one that its pipeline did not have may have reported it and be lost */
 		o->ngone += gone && !is_target(b, &o->lost[i]) &&
 			    o->ntargets + o->nlost + o->ngone <= o->pipeline;
@@ -197,14 +237,16 @@ void blk_target_all(struct blk *b, const struct datanodes *d)
 {
 	const struct blk_open *o = b->open;
 	const uint32_t enough = blk_ec(b) ? blk_ec(b)->k : 1u;
+	bool too_few;
 
 	target_lost(b, d);
 	for (uint16_t i = 0; i < b->nreps; i++)
 		if (is_usable(b, &b->rep[i]))
 			(void)add_target(b, b->rep[i].st, b->rep[i].unit);
 	/* Those with wrong bytes are better than none: the file would be open for ever. */
-	for (uint16_t i = 0; i < b->nreps && o->ntargets + o->nlost < enough; i++)
-		if (b->rep[i].damaged && !b->rep[i].excess && b->rep[i].gs >= b->b.gs)
+	too_few = o->ntargets + o->nlost < enough;
+	for (uint16_t i = 0; too_few && i < b->nreps; i++)
+		if (b->rep[i].damaged && is_missed(b, &b->rep[i]))
 			(void)add_target(b, b->rep[i].st, b->rep[i].unit);
 }
 
@@ -241,20 +283,8 @@ bool blk_may_be_elsewhere(const struct blk *b)
 
 void blk_lose_replica(struct blk *b, const struct replica *r)
 {
-	if (b->open && is_usable(b, r))
+	if (b->open && (is_usable(b, r) || is_missed(b, r)))
 		blk_add_lost(b, r->st, r->unit);
-}
-
-static void drop_target(struct blk_open *o, uint32_t i)
-{
-	const uint32_t behind = o->ntargets - i - 1;
-
-	blk_add_lost(o->blk, o->target[i], blk_target_unit(o->blk, i));
-	o->steady -= i < o->steady;
-	memmove(&o->target[i], &o->target[i + 1], behind * sizeof(o->target[0]));
-	if (blk_ec(o->blk))
-		memmove(&o->target_unit[i], &o->target_unit[i + 1], behind);
-	o->ntargets--;
 }
 
 void blk_forget_targets(struct blk *b)

@@ -49,7 +49,8 @@ enum effect_kind {
 	EFFECT_HOSTS,              /* nn->hosts_next is in force now */
 };
 
-/* A node that a writer names and that has not registered since this process began. */
+/* A node that a writer names and that is not known, or that disk of it: it has not registered since
+ * this process began, or not sent a heartbeat. */
 struct effect_away {
 	const char *node, *storage;
 	uint8_t unit; /* of a group; else 0 */

@@ -238,7 +238,9 @@ static bool was_never_written(const struct nn *nn, const struct inode_block *las
 	const uint32_t given = o ? o->pipeline - o->ngone : 0u;
 	const uint32_t enough = blk_ec(b) ? blk_ec(b)->k : 1u;
 
-	return !last->b.len && known < enough && given < enough && is_up_for_long(nn);
+	/* After a start the pipeline is not known: its nodes may still be to register. */
+	return !last->b.len && known < enough && given < enough &&
+	       (o && o->since_ns ? is_up_for_long(nn) : is_past_silence(nn));
 }
 
 static int drop_last(struct req *q, struct inode *n)
@@ -269,6 +271,11 @@ static bool has_replicas(const struct blk *b)
 	return (uint32_t)__builtin_popcount(units) >= (blk_ec(b) ? blk_ec(b)->k : 1u);
 }
 
+bool uc_knows_units(const struct nn *nn, const struct blk *b)
+{
+	return !b->open->nlost && !nn->safe.on && (b->open->pipeline || is_past_silence(nn));
+}
+
 /* A recovery was ordered and could do nothing with the units there are: too few, or of an older
  * stamp than the one that its writer died with. No node with others is away. Nothing of it was
  * acknowledged: of a group that comes with the commit of its length (docs/design/ec-sync.md). */
@@ -277,9 +284,8 @@ static bool is_hopeless_group(const struct nn *nn, const struct inode_block *las
 {
 	const struct blk_open *o = b->open;
 
-	return blk_ec(b) && !last->b.len && o && o->recovery_id && !o->nlost &&
-	       clock_mono_ns() >= o->recovery_until_ns && !has_replicas(b) && !nn->safe.on &&
-	       (o->pipeline || is_past_silence(nn));
+	return blk_ec(b) && !last->b.len && o && o->recovery_id &&
+	       clock_mono_ns() >= o->recovery_until_ns && !has_replicas(b) && uc_knows_units(nn, b);
 }
 
 /* As many nodes have a replica as the file has: its pipeline had no others, unless the replication

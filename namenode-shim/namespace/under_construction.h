@@ -64,6 +64,8 @@ int uc_first_block(struct req *q, struct inode *n, struct Hd__LocatedBlockProto 
 int uc_close(struct req *q, struct inode *n);
 /** Take the lease over for @holder and close, at once or by block recovery. */
 int uc_recover(struct req *q, struct inode *n, const char *holder, bool *ret_closed);
+/** Every node that may have a unit of the open group @b is one of its targets. */
+bool uc_knows_units(const struct nn *nn, const struct blk *b);
 /** Is the last block of @n, bytes of which are known, on no node, and can it come back from none
  *  that it was written to? */
 bool uc_is_lost(const struct nn *nn, const struct inode *n, const struct blk *b);

@@ -72,6 +72,19 @@ static int update_block_for_pipeline(struct req *q, const void *in)
 	return 0;
 }
 
+/* Nodes of one block, or of one group. */
+static size_t nodes_max(const struct nn *nn)
+{
+	const size_t repl_max = nn->set.repl_max;
+
+	return repl_max > EC_UNITS_MAX ? repl_max : EC_UNITS_MAX;
+}
+
+static bool is_name(const char *s)
+{
+	return *s && strlen(s) < BLOCK_UUID_MAX;
+}
+
 /* @m's nodes into @e. Of a group the place of a lost unit is empty. */
 static void name_pipeline(struct req *q, const Hd__UpdatePipelineRequestProto *m, bool group,
 			  struct effect *e)
@@ -90,7 +103,7 @@ static void name_pipeline(struct req *q, const Hd__UpdatePipelineRequestProto *m
 		if (st) {
 			units[e->ntargets] = (uint8_t)i;
 			e->targets[e->ntargets++] = storage_ref(st);
-		} else if (*storage) {
+		} else if (is_name(node) && is_name(storage)) {
 			e->away[e->naway++] = (struct effect_away){
 				arena_printf(&q->mem, "%s", node),
 				arena_printf(&q->mem, "%s", storage), group ? (uint8_t)i : 0};
@@ -108,6 +121,7 @@ static int update_pipeline(struct req *q, const void *in)
 	int rc = find_block(q, m->oldblock, m->clientname, &n);
 
 	req_reply(q, Hd__UpdatePipelineResponseProto, hd__update_pipeline_response_proto__init);
+	rc = rc ? rc : client_check_named(q, m->n_newnodes, nodes_max(q->nn));
 	if (rc < 0)
 		return rc;
 	last = &n->blocks[n->nblocks - 1];
@@ -150,7 +164,6 @@ static int get_additional_datanode(struct req *q, const void *in)
 	Hd__GetAdditionalDatanodeResponseProto *r =
 		req_reply(q, Hd__GetAdditionalDatanodeResponseProto,
 			  hd__get_additional_datanode_response_proto__init);
-	const size_t repl_max = q->nn->set.repl_max;
 	const struct block b = client_block(m->blk);
 	struct place p = {.want = m->numadditionalnodes};
 	const struct dn * * not ;
@@ -166,8 +179,7 @@ static int get_additional_datanode(struct req *q, const void *in)
 	if (m->numadditionalnodes > q->nn->set.repl_max)
 		return exception_throw(&q->exception, EXC_ILLEGAL_ARGUMENT,
 				       "too many nodes asked for: %u", m->numadditionalnodes);
-	rc = client_check_named(q, m->n_existings,
-				repl_max > EC_UNITS_MAX ? repl_max : EC_UNITS_MAX);
+	rc = client_check_named(q, m->n_existings, nodes_max(q->nn));
 	rc = rc ? rc : client_check_named(q, m->n_excludes, DN_MAX);
 	if (rc < 0)
 		return rc;

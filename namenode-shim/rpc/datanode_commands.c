@@ -3,6 +3,7 @@
 
 #include "namenode-shim/blocks/ec_reconstruct.h"
 #include "namenode-shim/blocks/located_block.h"
+#include "namenode-shim/namespace/under_construction.h"
 #include "namenode-shim/nn.h"
 
 #define NO_ACK_BYTES INT64_MAX /* numBytes of an invalidation that wants no report */
@@ -165,6 +166,8 @@ static Hd__RecoveringBlockProto *recovering(struct req *q, int64_t block_id)
 		r->has_blockindices = 1;
 		r->blockindices = (ProtobufCBinaryData){r->block->n_locs, units};
 		locate_units(q, r->block, units, (uint32_t)r->block->n_locs);
+		PB_SET(r, allunits,
+		       uc_knows_units(q->nn, b) && r->block->n_locs == b->open->ntargets);
 	}
 	return r;
 }

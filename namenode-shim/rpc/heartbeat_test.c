@@ -23,6 +23,7 @@
 #include "namenode-shim/namespace/under_construction.h"
 #include "namenode-shim/nn.h"
 #include "namenode-shim/req.h"
+#include "namenode-shim/rpc/datanode_commands.h"
 #include "namenode-shim/rpc/methods.h"
 
 #include "namenode-shim/test_db.h"
@@ -497,6 +498,47 @@ static void a_silent_node_leads_no_recovery_while_another_is_heard(void **state)
 	}
 }
 
+/* The primary may take a unit that it is not told of for one that nobody has. */
+static bool names_all_units(struct world *w, const struct blk *g)
+{
+	Hdd__DatanodeCommandProto *cmds[DN_COMMANDS_MAX];
+	Hdd__HeartbeatResponseProto r = HDD__HEARTBEAT_RESPONSE_PROTO__INIT;
+	struct req q = {.nn = w->nn, .exception = {.a = &q.mem}, .ns.host = "10.0.0.1"};
+	const Hd__RecoveringBlockProto *b;
+	bool all;
+
+	r.cmds = cmds;
+	dn_order_recovery(w->dn[0], g->b.id);
+	dn_commands_add(&q, w->dn[0], &r);
+	assert_int_equal(r.n_cmds, 1);
+	b = r.cmds[0]->recoverycmd->blocks[0];
+	all = b->has_allunits && b->allunits;
+	arena_free(&q.mem);
+	return all;
+}
+
+static void a_recovery_of_a_group_says_whether_all_units_are_named(void **state)
+{
+	const struct block b = {EC_GROUP_ID_FIRST, 1005, 0};
+	struct world w;
+	struct blk *g;
+
+	(void)state;
+	world_init(&w, 5, NULL);
+	g = blocks_add_group(&w.nn->blocks, &b, w.file, ec_policy_by_id(EC_ID_RS_3_2), BLK_OPEN);
+	blk_set_targets(g, w.st, NULL, 4);
+	g->open->pipeline = 4;
+	blk_set_recovery(&w.nn->blocks, g, 1009, 0);
+	assert_true(names_all_units(&w, g));
+	w.nn->safe.left_ns = clock_mono_ns();
+	g->open->pipeline = 0; /* after a start */
+	assert_false(names_all_units(&w, g));
+	g->open->pipeline = 4;
+	blk_add_lost(g, w.st[4], 4);
+	assert_false(names_all_units(&w, g));
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -508,6 +550,7 @@ int main(void)
 		cmocka_unit_test(a_silent_node_is_asked_for_copies_only_when_no_other_has_one),
 		cmocka_unit_test(a_silent_node_comes_last_among_those_of_a_unit),
 		cmocka_unit_test(a_silent_node_leads_no_recovery_while_another_is_heard),
+		cmocka_unit_test(a_recovery_of_a_group_says_whether_all_units_are_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

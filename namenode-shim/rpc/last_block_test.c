@@ -332,6 +332,9 @@ static void a_pipeline_has_the_nodes_that_are_still_to_register(void **state)
 	assert_int_equal(o->nlost, 1);
 	assert_string_equal(o->lost[0].node, "later");
 	assert_string_equal(o->lost[0].storage, "DS-later");
+	m.n_newnodes = 100000; /* nobody looks at so many */
+	call_in_turn(&x.w, 3, "updatePipeline", &m);
+	assert_true(calls[3].rc < 0);
 	writer_fini(&x);
 }
 

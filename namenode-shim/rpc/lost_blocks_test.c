@@ -172,12 +172,20 @@ static void find_wrong(struct world *w)
 {
 	struct blk *b = blocks_find(&w->nn->blocks, w->block.id);
 
+	const struct dn_ident id = {"dn2", "127.0.0.2", "host", "3.4.2", 9000, 1, 2, 0};
+	struct storage *st[2] = {w->st};
+	struct dn *dn;
+
+	assert_int_equal(datanodes_register(&w->nn->dns, &id, &dn), 0);
+	st[1] = dn_storage_add(dn, "DS2", STORAGE_DISK);
 	blk_set_targets(b, NULL, NULL, 0);
-	blocks_report(&w->nn->blocks, w->st, &w->block, REPLICA_RBW, false, 0);
-	blocks_report_corrupt(&w->nn->blocks, &w->block, w->st->dn, w->st, false);
+	for (int i = 0; i < 2; i++) {
+		blocks_report(&w->nn->blocks, st[i], &w->block, REPLICA_RBW, false, 0);
+		blocks_report_corrupt(&w->nn->blocks, &w->block, st[i]->dn, st[i], false);
+	}
 }
 
-static void a_replica_with_wrong_bytes_is_asked_when_there_is_no_other(void **state)
+static void replicas_with_wrong_bytes_are_asked_when_there_is_no_other(void **state)
 {
 	struct recovered r;
 	struct world w;
@@ -191,7 +199,7 @@ static void a_replica_with_wrong_bytes_is_asked_when_there_is_no_other(void **st
 	on_writer(&w, find_wrong);
 	call_in_turn(&w, 1, "recoverLease", &r.recover);
 	nn_stop(w.nn);
-	assert_int_equal(blocks_find(&w.nn->blocks, w.block.id)->open->ntargets, 1);
+	assert_int_equal(blocks_find(&w.nn->blocks, w.block.id)->open->ntargets, 2);
 	world_fini(&w);
 }
 
@@ -607,7 +615,7 @@ int main(void)
 		cmocka_unit_test(
 			a_block_on_no_node_is_missing_once_the_unwritten_one_behind_it_is_dropped),
 		cmocka_unit_test(recovery_asks_who_may_have_bytes_that_it_needs),
-		cmocka_unit_test(a_replica_with_wrong_bytes_is_asked_when_there_is_no_other),
+		cmocka_unit_test(replicas_with_wrong_bytes_are_asked_when_there_is_no_other),
 		cmocka_unit_test(a_block_that_is_recovered_is_not_committed),
 		cmocka_unit_test(a_block_on_no_node_is_missing_once_the_one_behind_it_is_recovered),
 		cmocka_unit_test(a_block_recovered_on_a_node_that_died_meanwhile_is_missing),

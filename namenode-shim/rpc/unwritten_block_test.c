@@ -287,6 +287,143 @@ static void lose_other_disk(struct world *w)
 	blk_add_lost(blocks_find(&w->nn->blocks, w->block.id), another_disk(w), 0);
 }
 
+/* updatePipeline names the disk that the node was given, not the one it took. */
+static void renew_and_fail_other_disk(struct world *w)
+{
+	struct blk *b = blocks_find(&w->nn->blocks, w->block.id);
+
+	write_to_another_disk(w);
+	b->b.gs++;
+	blk_set_targets(b, &w->st, NULL, 1);
+	assert_string_equal(b->open->target[0]->id, "DS-other");
+	fail_other_disk(w);
+	b->open->pipeline = 2;
+}
+
+static void a_pipeline_that_is_renewed_keeps_its_disks(void **state)
+{
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	b = give_up_on_two_nodes(&w, &r);
+	on_writer(&w, renew_and_fail_other_disk);
+	on_writer(&w, lose_second);
+	recovery_asks(&w, &r, b, 0);
+	the_word_of_nobody_counts(&w, &r, b, false);
+	nn_stop(w.nn);
+	world_fini(&w);
+}
+
+/* The disk that is named has failed meanwhile: it is lost at once. */
+static void renew_on_a_failed_disk(struct world *w)
+{
+	struct blk *b = blocks_find(&w->nn->blocks, w->block.id);
+
+	w->st->failed = true;
+	blk_set_targets(b, &w->st, NULL, 1);
+	b->open->pipeline = 1;
+}
+
+static void a_pipeline_that_is_renewed_on_a_failed_disk_has_lost_it(void **state)
+{
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	b = give_up_on_two_nodes(&w, &r);
+	on_writer(&w, renew_on_a_failed_disk);
+	assert_int_equal(b->open->ntargets, 0);
+	assert_int_equal(b->open->nlost, 1);
+	assert_string_equal(b->open->lost[0].node, "dn");
+	nn_stop(w.nn);
+	world_fini(&w);
+}
+
+/* The disk of a node that is a target by another one was replaced. */
+static void replace_other_disk(struct world *w)
+{
+	lose_other_disk(w);
+	another_disk(w)->failed = true;
+	w->st->dn->report_ns = 1;
+	w->nn->dns.dead_after_ns = 0;
+}
+
+static void nor_does_one_whose_disk_was_replaced(void **state)
+{
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	b = give_up_on_two_nodes(&w, &r);
+	on_writer(&w, lose_second);
+	on_writer(&w, replace_other_disk);
+	recovery_asks(&w, &r, b, 1);
+	assert_int_equal(b->open->nlost, 1); /* the second node */
+	the_word_of_nobody_counts(&w, &r, b, false);
+	nn_stop(w.nn);
+	world_fini(&w);
+}
+
+/* Its bytes are wrong in part, and nobody else has any. */
+static void report_wrong(struct world *w)
+{
+	report_written(w);
+	blocks_report_corrupt(&w->nn->blocks, &w->block, w->st->dn, w->st, false);
+}
+
+static void a_block_whose_only_holder_has_wrong_bytes_is_not_taken_for_unwritten(void **state)
+{
+	struct recovered r;
+	const struct blk *b;
+	struct world w;
+
+	(void)state;
+	(void)add_second_block(&w, &r, 0);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	no_pipeline(&w, w.block.id);
+	on_writer(&w, report_wrong);
+	on_writer(&w, lose_first);
+	assert_int_equal(b->nreps, 0);
+	recovery_asks(&w, &r, b, 0);
+	nn_stop(w.nn);
+	world_fini(&w);
+}
+
+/* As after a start: nothing was given since. */
+static void forget_since(struct world *w)
+{
+	struct blk *b = blocks_find(&w->nn->blocks, w->block.id);
+
+	blk_set_targets(b, NULL, NULL, 0);
+	b->open->pipeline = 0;
+	b->open->since_ns = 0;
+	w->nn->safe.left_ns = clock_mono_ns();
+}
+
+static void after_a_start_nodes_have_the_time_in_which_they_would_be_dead(void **state)
+{
+	const struct blk *b;
+	struct recovered r;
+	struct world w;
+
+	(void)state;
+	(void)add_second_block(&w, &r, 0);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	w.nn->set.recovery_ms = 0;
+	on_writer(&w, forget_since);
+	recovery_asks(&w, &r, b, 0);
+	w.nn->dns.dead_after_ns = 0;
+	call_in_turn(&w, 2, "recoverLease", &r.recover);
+	assert_true(calls[2].result);
+	assert_int_equal(read_file(&w)->nblocks, 1);
+	nn_stop(w.nn);
+	world_fini(&w);
+}
+
 static void a_node_that_lost_a_disk_does_not_say_that_nothing_was_written(void **state)
 {
 	static void (*const loses[])(struct world * w) = {fail_other_disk, lose_other_disk};
@@ -320,6 +457,12 @@ int main(void)
 		cmocka_unit_test(a_node_that_has_left_the_pipeline_is_not_asked),
 		cmocka_unit_test(a_block_whose_only_holder_is_lost_is_not_taken_for_unwritten),
 		cmocka_unit_test(a_node_that_lost_a_disk_does_not_say_that_nothing_was_written),
+		cmocka_unit_test(a_pipeline_that_is_renewed_keeps_its_disks),
+		cmocka_unit_test(a_pipeline_that_is_renewed_on_a_failed_disk_has_lost_it),
+		cmocka_unit_test(nor_does_one_whose_disk_was_replaced),
+		cmocka_unit_test(
+			a_block_whose_only_holder_has_wrong_bytes_is_not_taken_for_unwritten),
+		cmocka_unit_test(after_a_start_nodes_have_the_time_in_which_they_would_be_dead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

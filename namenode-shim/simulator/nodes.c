@@ -451,14 +451,17 @@ static bool does_not_fit(const struct holder *h, int n, const struct holder *one
 static int64_t agree(struct holder *h, int n, const struct sim_order *o)
 {
 	enum replica_state best = REPLICA_TEMPORARY;
-	int64_t len = INT64_MAX;
+	int64_t len = -1;
 
 	for (int i = 0; i < n; i++)
 		if (h[i].found && h[i].state < best)
 			best = h[i].state;
 	for (int i = 0; i < n; i++) {
+		const bool longer = (int64_t)h[i].b.len > len;
+
 		h[i].takes_part = h[i].found && h[i].state == best;
-		if (h[i].takes_part && (int64_t)h[i].b.len < len)
+		if (h[i].takes_part &&
+		    (len < 0 || (best == REPLICA_FINALIZED && o->cut < 0 ? longer : !longer)))
 			len = (int64_t)h[i].b.len;
 	}
 	for (int i = 0; i < n; i++) {
@@ -466,6 +469,7 @@ static int64_t agree(struct holder *h, int n, const struct sim_order *o)
 			break;
 		if (o->cut < 0 && h[i].takes_part && does_not_fit(h, n, &h[i]))
 			return -1;
+		h[i].takes_part &= (int64_t)h[i].b.len >= len;
 		h[i].takes_part |=
 			h[i].found && h[i].state == REPLICA_RBW && (int64_t)h[i].b.len == len;
 	}

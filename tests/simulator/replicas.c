@@ -105,7 +105,7 @@ static void mark(struct history *h, int fd, int64_t id)
 
 	if (h->ledger->rotten_count < ROTTEN)
 		h->ledger->rotten[h->ledger->rotten_count++] = id;
-	for (uint32_t i = 0; i < FILES && n > 0; i++) {
+	for (uint32_t i = 0; i < FILES && n == KNOWN; i++) {
 		struct file *f = &h->ledger->file[i];
 
 		f->rotten |= f->stretches && begins_in(f, bytes, (size_t)n);
@@ -136,6 +136,8 @@ bool replicas_rot(struct history *h, char *text, size_t size)
 
 /* ---- the end ---- */
 
+#define FEW 8 /* blocks: the replicas of fewer may all have rotted */
+
 struct compare {
 	struct history *h;
 	uint32_t machine;
@@ -158,6 +160,14 @@ static bool has_rotted(const struct compare *c, int64_t id)
 	return false;
 }
 
+/* What was not synced may have changed under a finalised name, too, when the power went. */
+static bool is_kept(const struct ledger *l, const struct block *b)
+{
+	const struct file *f = &l->file[b->file];
+
+	return b->offset + b->length <= f->synced || f->crashes == l->crashes;
+}
+
 /* A finalised replica with the generation of its block has the block's bytes, all of them. */
 static void compare(const struct replica *r, void *arg)
 {
@@ -169,9 +179,8 @@ static void compare(const struct replica *r, void *arg)
 	ssize_t n;
 	int fd;
 
-	/* what was not synced may have changed under a finalised name, too, when the power went */
 	if (!b || !strstr(r->path, "/finalized/") || has_rotted(c, r->id) ||
-	    (b->offset + b->length > f->synced && f->crashes != c->h->ledger->crashes))
+	    !is_kept(c->h->ledger, b))
 		return;
 	fd = open(r->path, O_RDONLY | O_CLOEXEC);
 	n = fd < 0 ? -1 : pread(fd, buf, sizeof(buf), 0);
@@ -193,8 +202,13 @@ static void compare(const struct replica *r, void *arg)
 void replicas_compare(struct history *h)
 {
 	struct compare c = {.h = h};
+	uint32_t due = 0;
 
 	for (c.machine = 1; c.machine <= NODES; c.machine++)
 		walk_machine(h, c.machine, compare, &c);
 	h->replicas = c.replicas;
+	for (uint32_t i = 0; i < h->ledger->block_count; i++)
+		due += is_kept(h->ledger, &h->ledger->block[i]);
+	if (due >= FEW && !c.replicas)
+		history_wrong(h, "no replica of %u blocks was found on a disk", due);
 }

@@ -126,9 +126,11 @@ int sock_send(struct sock *s, struct iovec *iov, int n, uint64_t deadline_ns, st
 	return 0;
 }
 
-bool sock_send_later(struct sock *s, const void *p, size_t len)
+size_t sock_send_later(struct sock *s, const void *p, size_t len)
 {
-	return send(s->fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE) == (ssize_t)len;
+	const ssize_t n = send(s->fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE);
+
+	return n > 0 ? (size_t)n : 0;
 }
 
 /* One receive: up to @len bytes to @dst, then up to @ahead into the (empty) buffer. Bytes for @dst,

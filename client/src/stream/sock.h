@@ -46,8 +46,8 @@ void sock_close(struct sock *s);
 /** Send all of @iov (modified). -ETIMEDOUT, -ECONNRESET, -EPIPE, ... */
 int sock_send(struct sock *s, struct iovec *iov, int n, uint64_t deadline_ns, struct err *err);
 /** A few bytes that nobody waits for: they leave with the next ones, after 200 ms (the kernel's
- * patience) at the latest. False: not taken. */
-bool sock_send_later(struct sock *s, const void *p, size_t len);
+ * patience) at the latest. So many of them were taken; the others are the caller's. */
+size_t sock_send_later(struct sock *s, const void *p, size_t len);
 /** Send what fits now. Bytes, 0 when the socket is full, -errno. */
 ssize_t sock_try_send(struct sock *s, struct iovec *iov, int n, struct err *err);
 /** Send the rest of a message of @len bytes, of which *@sent are gone. 1 all sent, 0 the socket is

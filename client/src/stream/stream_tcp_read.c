@@ -440,9 +440,13 @@ static bool send_status(struct tcp_r *t, uint64_t deadline_ns)
 	struct iovec iov = {status,
 			    dt_read_status_encode(t->type ? DT_CHECKSUM_OK : DT_SUCCESS, status)};
 
-	if (t->end - t->offset <= STATUS_LATER_MAX && sock_send_later(t->sock, status, iov.iov_len))
-		return true;
-	return sock_send(t->sock, &iov, 1, deadline_ns, NULL) == 0;
+	if (t->end - t->offset <= STATUS_LATER_MAX) {
+		const size_t sent = sock_send_later(t->sock, status, iov.iov_len);
+
+		iov.iov_base = status + sent;
+		iov.iov_len -= sent;
+	}
+	return !iov.iov_len || sock_send(t->sock, &iov, 1, deadline_ns, NULL) == 0;
 }
 
 /* Everything was read: send the status, keep the connection. The empty packet at the end has
