@@ -303,6 +303,27 @@ static void an_order_to_delete_is_looked_at_again_as_it_leaves(void **state)
 	world_fini(&w);
 }
 
+/* Its file is truncated meanwhile. */
+static void nor_does_the_last_good_replica_of_a_block_that_is_recovered_go(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_COMPLETE);
+	blk_set_repl(&w.bs, b, 1);
+	w.st[0]->remaining = 1; /* it gives its replica up */
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+	blk_reopen(&w.bs, b);
+	assert_false(blocks_take_back_drop(&w.bs, w.dn[0], B.id, B.gs));
+	blocks_report_corrupt(&w.bs, &B, w.dn[1], NULL, false);
+	assert_true(blocks_take_back_drop(&w.bs, w.dn[0], B.id, B.gs));
+	assert_true(blocks_take_back_drop(&w.bs, w.dn[0], B.id, B.gs));
+	world_fini(&w);
+}
+
 static void what_is_written_anew_on_a_node_that_deletes_an_older_replica_is_good(void **state)
 {
 	const struct block newer = {B.id, B.gs + 1, B.len};
@@ -470,6 +491,7 @@ int main(void)
 		cmocka_unit_test(a_replica_with_wrong_bytes_that_is_written_further_stays_corrupt),
 		cmocka_unit_test(late_news_of_a_deletion_are_of_the_older_replica),
 		cmocka_unit_test(an_order_to_delete_is_looked_at_again_as_it_leaves),
+		cmocka_unit_test(nor_does_the_last_good_replica_of_a_block_that_is_recovered_go),
 		cmocka_unit_test(
 			what_is_written_anew_on_a_node_that_deletes_an_older_replica_is_good),
 		cmocka_unit_test(

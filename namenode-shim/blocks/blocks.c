@@ -483,12 +483,23 @@ void blk_set_repl(struct blocks *bs, struct blk *b, uint16_t repl)
 
 /* ---- reports ---- */
 
-/* Was it given up as surplus, and is one of the others lost since? */
+static bool has_another(const struct blk *b)
+{
+	for (uint16_t i = 0; i < b->nreps; i++)
+		if (!b->rep[i].excess && !b->rep[i].corrupt && storage_is_there(b->rep[i].st))
+			return true;
+	return false;
+}
+
+/* Was it given up as surplus, and is one of the others lost since? While the block is written or
+ * recovered, the last one is. */
 static bool is_needed_again(const struct blocks *bs, const struct blk *b, const struct replica *r)
 {
-	if (b->state != BLK_COMPLETE || r->corrupt || !storage_is_there(r->st))
+	if (r->corrupt || !storage_is_there(r->st))
 		return false;
-	return blk_ec(b) ? !(group_live(b) & 1u << r->unit) : blk_live(b) < blk_wanted(bs, b);
+	if (blk_ec(b))
+		return !(group_live(b) & 1u << r->unit);
+	return b->state == BLK_COMPLETE ? blk_live(b) < blk_wanted(bs, b) : !has_another(b);
 }
 
 bool blocks_take_back_drop(struct blocks *bs, const struct dn *dn, int64_t id, uint64_t gs)
