@@ -78,7 +78,8 @@ static int agree(struct recovery_job *j, uint64_t *ret_len, struct err *err)
 
 		if (!h->candidate || h->state != best)
 			continue;
-		if (best == REPLICA_FINALIZED && check_finalized(j, h, err))
+		/* A try of a truncate that failed half way leaves the old stamp. */
+		if (best == REPLICA_FINALIZED && !j->truncate && check_finalized(j, h, err))
 			return -EIO;
 		shortest = h->block.len < shortest ? h->block.len : shortest;
 		longest = h->block.len > longest ? h->block.len : longest;

@@ -179,6 +179,9 @@ static void a_truncate_that_came_to_some_is_brought_to_its_end(void **state)
 	(void)state;
 	assert_int_equal(RECOVER(4, cut, HAS(REPLICA_FINALIZED, 13)), 0);
 	check_all_at(4, 2);
+	/* its disk failed before the new stamp was there */
+	assert_int_equal(RECOVER(4, HAS(REPLICA_FINALIZED, 4), HAS(REPLICA_FINALIZED, 13)), 0);
+	check_all_at(4, 2);
 	assert_int_equal(RECOVER(4, HAS(REPLICA_FINALIZED, 13), HAS(REPLICA_FINALIZED, 13)), 0);
 	check_all_at(4, 2);
 	/* bytes are missing that were to stay */
