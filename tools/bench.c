@@ -147,6 +147,66 @@ static void io_read(struct bench *b, uint32_t i, struct worker *w)
 		record(w, since, got);
 }
 
+/* The reads of a thread in one file, of which depth are under way. */
+struct deep {
+	struct worker *w;
+	struct dfs_file *file;
+	uint64_t len, begun, count;
+	struct range {
+		struct deep *d;
+		uint64_t since_ns;
+		uint8_t *buf;
+		size_t got;
+	} * ranges; /* owned */
+};
+
+static void range_begin(struct range *r);
+
+static void range_done(void *arg, int rc, const struct dfs_err *err)
+{
+	struct range *r = arg;
+
+	if (rc < 0)
+		failed(r->d->w->b, "a read", err->text);
+	else
+		record(r->d->w, r->since_ns, r->got);
+	range_begin(r);
+}
+
+static void range_begin(struct range *r)
+{
+	const struct dfs_then then = {range_done, r};
+	struct worker *w = r->d->w;
+	struct dfs_err err;
+
+	if (!goes_on(w->b, r->d->begun, r->d->count) || atomic_load(&w->b->failures))
+		return;
+	r->d->begun++;
+	r->since_ns = clock_mono_ns();
+	if (dfs_begin_pread(w->queue, r->d->file, r->buf, w->b->piece,
+			    next_random(w) % (r->d->len - w->b->piece), &r->got, &then, &err) < 0)
+		failed(w->b, "a read", err.text);
+}
+
+static void pread_deep(struct bench *b, struct worker *w, struct dfs_file *f, uint64_t len,
+		       uint64_t count)
+{
+	struct deep d = {.w = w, .file = f, .len = len, .count = count};
+
+	d.ranges = calloc(b->depth, sizeof(*d.ranges));
+	if (!d.ranges)
+		abort();
+	for (uint32_t i = 0; i < b->depth; i++) {
+		d.ranges[i].d = &d;
+		d.ranges[i].buf = (uint8_t *)w->buf + i * b->piece % (IO_CHUNK - b->piece + 1);
+		range_begin(&d.ranges[i]);
+	}
+	while (dfs_queue_pending(w->queue))
+		if (dfs_queue_run(w->queue, -1) < 0)
+			abort(); /* nobody else runs it */
+	free(d.ranges);
+}
+
 static void io_pread(struct bench *b, uint32_t i, struct worker *w)
 {
 	struct dfs_err err = {0};
@@ -164,7 +224,9 @@ static void io_pread(struct bench *b, uint32_t i, struct worker *w)
 	count = len > b->piece ? 1 + (len >> 20) * PREAD_PER_MIB : 0;
 	if (!count)
 		failed(b, name, "is no longer than one read");
-	for (uint64_t k = 0; count && n >= 0 && goes_on(b, k, count); k++) {
+	if (count && w->queue)
+		pread_deep(b, w, f, len, count);
+	for (uint64_t k = 0; !w->queue && count && n >= 0 && goes_on(b, k, count); k++) {
 		uint64_t since = clock_mono_ns();
 
 		n = dfs_pread(f, w->buf, b->piece, next_random(w) % (len - b->piece), &err);
@@ -320,7 +382,6 @@ static void work_deep(struct worker *w)
 	while (dfs_queue_pending(w->queue))
 		if (dfs_queue_run(w->queue, -1) < 0)
 			abort(); /* nobody else runs it */
-	dfs_queue_close(w->queue);
 	free(slots);
 }
 
@@ -333,12 +394,12 @@ static void *work(void *arg)
 	uint32_t i;
 
 	pthread_barrier_wait(&b->start);
-	if (w->queue) {
+	if (w->queue && b->one == nn_op)
 		work_deep(w);
-		return NULL;
-	}
-	while (goes_on(b, i = atomic_fetch_add(&b->next, 1), b->files))
-		b->one(b, i % b->files, w);
+	else
+		while (goes_on(b, i = atomic_fetch_add(&b->next, 1), b->files))
+			b->one(b, i % b->files, w);
+	dfs_queue_close(w->queue);
 	return NULL;
 }
 
@@ -455,7 +516,7 @@ static void help(void)
 	     "  --seconds N      io read, pread: for N seconds, the files again and again (default: each once)\n"
 	     "  --replication N  io write (default: dfs.replication)\n"
 	     "  --threads N      at a time (default 1)\n"
-	     "  --depth N        nn, not list: calls that each thread has under way at a time (default 1)\n"
+	     "  --depth N        nn, not list; io pread: calls that each thread has under way (default 1)\n"
 	     "  --json           one JSON object on standard output\n"
 	     "  --fs hdfs://H:P  the NameNode\n"
 	     "  -D KEY=VALUE     a property\n"
@@ -590,7 +651,7 @@ static bool choose(struct bench *b)
 		for (const char *const *o = nn_ops; *o; o++)
 			if (!strcmp(b->op, *o))
 				b->one = nn_op;
-	if (b->depth > 1 && (b->one != nn_op || !strcmp(b->op, "list")))
+	if (b->depth > 1 && b->one != io_pread && (b->one != nn_op || !strcmp(b->op, "list")))
 		return false;
 	if (b->seconds && b->one != io_read && b->one != io_pread)
 		return false;

@@ -556,6 +556,18 @@ DFS_API int dfs_begin_create(struct dfs_queue *q, const char *path,
 DFS_API int dfs_begin_close(struct dfs_queue *q, struct dfs_file *f, const struct dfs_then *then,
 			    struct dfs_err *err);
 
+/**
+ * As dfs_pread(); the bytes that were read go to *@ret. @buf and @f are the call's until its
+ * function is called. One thread can have many reads under way so, and small ones (32 KiB at most)
+ * from a data node of ours cost the least: they share a connection. dfs_queue_run() waits for the
+ * NameNode when it does not know where the bytes are, and for data nodes when a read does not go
+ * well, or is of an erasure-coded file or of one that is being written. -EAGAIN when 16,384 reads
+ * are under way.
+ */
+DFS_API int dfs_begin_pread(struct dfs_queue *q, struct dfs_file *f, void *buf, size_t len,
+			    uint64_t offset, size_t *ret, const struct dfs_then *then,
+			    struct dfs_err *err);
+
 /* ---- the cluster ---- */
 
 struct dfs_statfs {

@@ -77,6 +77,20 @@ bad:
 		       text);
 }
 
+/* Every read of a client comes by here with what the NameNode has written. */
+static bool resolve_ipv4(const char *host, uint16_t port, struct net_addr *ret)
+{
+	struct net_addr a = {.len = sizeof(struct sockaddr_in)};
+	struct sockaddr_in *in = (struct sockaddr_in *)(void *)&a.sa;
+
+	if (inet_pton(AF_INET, host, &in->sin_addr) != 1)
+		return false;
+	in->sin_family = AF_INET;
+	in->sin_port = htobe16(port);
+	*ret = a;
+	return true;
+}
+
 int net_resolve(const char *host, uint16_t port, struct net_addr *ret, struct err *err)
 {
 	struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -85,6 +99,8 @@ int net_resolve(const char *host, uint16_t port, struct net_addr *ret, struct er
 	char service[8];
 	int rc;
 
+	if (resolve_ipv4(host, port, ret))
+		return 0;
 	(void)snprintf(service, sizeof(service), "%u", port);
 	rc = getaddrinfo(host, service, &hints, &ai);
 	if (rc)

@@ -98,6 +98,19 @@ static void check_by_locked(struct rpc_queue *q, uint64_t ns)
 		q->check_ns = ns;
 }
 
+void rpc_queue_add_beside(struct rpc_queue *q, struct rpc_beside *b)
+{
+	q->beside = b;
+}
+
+void rpc_queue_begin_beside(struct rpc_queue *q)
+{
+	pthread_mutex_lock(&q->lock);
+	if (q->is_running && !pthread_equal(q->runner, pthread_self()))
+		kick(q);
+	pthread_mutex_unlock(&q->lock);
+}
+
 /* ---- the ends of calls ---- */
 
 static void end_locked(struct rpc_queue *q, struct qcall *k, int rc)
@@ -315,8 +328,9 @@ static uint64_t wait_until_locked(const struct rpc_queue *q, uint64_t until_ns)
 static void sleep_locked(struct rpc_queue *q, uint64_t until_ns)
 {
 	struct rpc_conn *conn = q->conn;
-	struct pollfd fds[2] = {{.fd = q->wake_fd, .events = POLLIN}, {.fd = -1}};
-	const int ms = list_empty(&q->over) ? poll_ms(wait_until_locked(q, until_ns)) : 0;
+	struct pollfd fds[2 + RPC_BESIDE_FDS] = {{.fd = q->wake_fd, .events = POLLIN}, {.fd = -1}};
+	const bool is_over = !list_empty(&q->over);
+	uint32_t n = 2;
 	uint64_t count;
 
 	if (conn) {
@@ -324,9 +338,13 @@ static void sleep_locked(struct rpc_queue *q, uint64_t until_ns)
 		fds[1].fd = conn->fd;
 		fds[1].events = POLLIN | (q->tx_blocked ? POLLOUT : 0);
 	}
+	until_ns = wait_until_locked(q, until_ns);
 	q->is_asleep = true;
 	pthread_mutex_unlock(&q->lock);
-	(void)poll(fds, 2, ms); /* interrupted: the caller looks around */
+	if (q->beside)
+		n += q->beside->await(q->beside, fds + 2, &until_ns);
+	if (poll(fds, n, is_over ? 0 : poll_ms(until_ns)) > 0 && q->beside)
+		q->beside->polled(q->beside, fds + 2); /* else the caller looks around */
 	if (fds[0].revents)
 		(void)!read(q->wake_fd, &count, sizeof(count));
 	pthread_mutex_lock(&q->lock);
@@ -375,6 +393,27 @@ static int deliver_locked(struct rpc_queue *q)
 	return n;
 }
 
+static void begin_beside_locked(struct rpc_queue *q)
+{
+	if (!q->beside)
+		return;
+	pthread_mutex_unlock(&q->lock);
+	q->beside->begin(q->beside);
+	pthread_mutex_lock(&q->lock);
+}
+
+static int take_beside_locked(struct rpc_queue *q)
+{
+	int n;
+
+	if (!q->beside)
+		return 0;
+	pthread_mutex_unlock(&q->lock);
+	n = q->beside->take(q->beside);
+	pthread_mutex_lock(&q->lock);
+	return n;
+}
+
 int rpc_queue_run(struct rpc_queue *q, int timeout_ms)
 {
 	const uint64_t until_ns =
@@ -388,9 +427,11 @@ int rpc_queue_run(struct rpc_queue *q, int timeout_ms)
 		return -EBUSY;
 	}
 	q->is_running = true;
+	q->runner = pthread_self();
 	for (;;) {
 		work_locked(q);
-		n = deliver_locked(q);
+		begin_beside_locked(q);
+		n = deliver_locked(q) + take_beside_locked(q);
 		if (n || q->is_woken)
 			break;
 		if (slept && clock_mono_ns() >= until_ns)
@@ -398,10 +439,12 @@ int rpc_queue_run(struct rpc_queue *q, int timeout_ms)
 		sleep_locked(q, until_ns);
 		slept = true;
 	}
-	if (n) /* what the callbacks have submitted */
+	if (n) { /* what the callbacks have submitted */
 		work_locked(q);
-	else
+		begin_beside_locked(q);
+	} else {
 		q->is_woken = false;
+	}
 	q->is_running = false;
 	pthread_mutex_unlock(&q->lock);
 	return n;

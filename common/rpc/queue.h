@@ -33,6 +33,22 @@ enum {
 };
 
 struct rpc_queue;
+struct pollfd;
+
+#define RPC_BESIDE_FDS 64 /* that it may wait for */
+
+/* What else is done on the thread that runs a queue; without a lock held. */
+struct rpc_beside {
+	/** Begin what has come, and send, as far as nothing is waited for. */
+	void (*begin)(struct rpc_beside *b);
+	/** Take what is there; call back. How many things were over. */
+	int (*take)(struct rpc_beside *b);
+	/** What to poll(2) for: at most RPC_BESIDE_FDS; *@until_ns, of the monotonic clock, becomes
+	 *  earlier when take() is to be called by then. */
+	uint32_t (*await)(struct rpc_beside *b, struct pollfd *fds, uint64_t *until_ns);
+	/** What poll(2) said of them. */
+	void (*polled)(struct rpc_beside *b, const struct pollfd *fds);
+};
 
 /* How a call ended. */
 struct rpc_done {
@@ -47,6 +63,10 @@ struct rpc_done {
  */
 typedef uint32_t (*rpc_done_fn)(void *arg, struct rpc_done *d);
 
+/** @b is the queue's from now on, until the queue is freed. */
+void rpc_queue_add_beside(struct rpc_queue *q, struct rpc_beside *b);
+/** begin() has something to do. Any thread. */
+void rpc_queue_begin_beside(struct rpc_queue *q);
 /** Connects in the first run. -ENOMEM, -EINVAL, -EMFILE, or the error of getrandom(2). */
 int rpc_queue_new(const struct rpc_client_opts *o, struct rpc_queue **ret, struct err *err);
 /** What is not over ends with -ECANCELED in its callback. Accepts NULL. */

@@ -48,7 +48,9 @@ struct rpc_queue {
 	uint32_t connects_left;
 	uint64_t connect_ns; /* not before */
 	uint64_t heard_ns, ping_ns;
-	uint64_t check_ns; /* the first deadline, or end of a pause, or earlier */
+	struct rpc_beside *beside; /* borrowed, or NULL */
+	pthread_t runner;          /* while is_running */
+	uint64_t check_ns;         /* the first deadline, or end of a pause, or earlier */
 };
 
 /* queue.c */

@@ -33,6 +33,7 @@ static const struct {
 	 &hd__short_circuit_shm_request_proto__descriptor},
 	{DT_BLOCK_GROUP_CHECKSUM, "BLOCK_GROUP_CHECKSUM",
 	 &hd__op_block_group_checksum_proto__descriptor},
+	{DT_READ_SMALL, "READ_SMALL", &hd__op_read_small_proto__descriptor},
 	{DT_SYNC_LATER, "SYNC_LATER", &hd__op_sync_later_proto__descriptor},
 	{DT_CUSTOM, "CUSTOM", &hd__op_custom_proto__descriptor},
 };
@@ -419,7 +420,7 @@ int dt_write_response_encode(enum dt_status s, const char *first_bad_link, bool 
 }
 
 int dt_read_response_encode(int crc_type, uint32_t bytes_per_checksum, uint64_t chunk_offset,
-			    uint8_t **ret, size_t *ret_len)
+			    bool takes_small, uint8_t **ret, size_t *ret_len)
 {
 	Hd__ChecksumProto sum = HD__CHECKSUM_PROTO__INIT;
 	Hd__ReadOpChecksumInfoProto info = HD__READ_OP_CHECKSUM_INFO_PROTO__INIT;
@@ -431,6 +432,7 @@ int dt_read_response_encode(int crc_type, uint32_t bytes_per_checksum, uint64_t 
 	info.chunkoffset = chunk_offset;
 	m.status = HD__STATUS__SUCCESS;
 	m.readopchecksuminfo = &info;
+	m.has_takessmall = m.takessmall = takes_small;
 	return pb_pack_delim(&m, ret, ret_len);
 }
 

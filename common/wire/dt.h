@@ -49,6 +49,7 @@ enum dt_op {
 	DT_RELEASE_SHORT_CIRCUIT_FDS = 88,
 	DT_REQUEST_SHORT_CIRCUIT_SHM = 89,
 	DT_BLOCK_GROUP_CHECKSUM = 90,
+	DT_READ_SMALL = 125, /* our own: OpReadSmallProto; answered as small_read.h says */
 	DT_SYNC_LATER = 126, /* our own: OpSyncLaterProto */
 	DT_CUSTOM = 127,
 };
@@ -167,9 +168,9 @@ int dt_response_encode(enum dt_status s, const char *first_bad_link, const char 
  * the message. */
 int dt_write_response_encode(enum dt_status s, const char *first_bad_link, bool keeps,
 			     const uint64_t *later, size_t n, uint8_t **ret, size_t *ret_len);
-/** Delimited BlockOpResponseProto that begins a read. */
+/** Delimited BlockOpResponseProto that begins a read; @takes_small: READ_SMALL may follow. */
 int dt_read_response_encode(int crc_type, uint32_t bytes_per_checksum, uint64_t chunk_offset,
-			    uint8_t **ret, size_t *ret_len);
+			    bool takes_small, uint8_t **ret, size_t *ret_len);
 
 /* ---- conversions ---- */
 

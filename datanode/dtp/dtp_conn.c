@@ -11,6 +11,7 @@
 
 #include "common/base/log.h"
 #include "common/base/metrics.h"
+#include "common/wire/small_read.h"
 
 /* ---- receiving ---- */
 
@@ -253,6 +254,9 @@ static void op_dispatch(struct dtp_conn *c, uint8_t op, void *msg)
 	case DT_REQUEST_SHORT_CIRCUIT_FDS:
 		dtp_fds_start(c, (const Hd__OpRequestShortCircuitAccessProto *)msg);
 		break;
+	case DT_READ_SMALL:
+		dtp_small_start(c, (const Hd__OpReadSmallProto *)msg);
+		break;
 	case DT_SYNC_LATER:
 		dtp_sync_later_start(c, (const Hd__OpSyncLaterProto *)msg);
 		break;
@@ -265,6 +269,22 @@ static void op_dispatch(struct dtp_conn *c, uint8_t op, void *msg)
 		dtp_break(c, -EPROTO, "an unknown operation");
 		break;
 	}
+}
+
+/* Small reads go side by side, every other op alone. */
+static bool may_begin(const struct dtp_conn *c, uint8_t op)
+{
+	return op == DT_READ_SMALL ? c->small_count < SMALL_READS_MAX : c->small_count == 0;
+}
+
+void dtp_small_gone(struct dtp_conn *c)
+{
+	if (--c->small_count == 0) {
+		if (c->receiving && !dtp_buf_len(&c->in))
+			c->xc->recv_deadline_ns = dtp_in_ns(c, c->core->waits.keepalive_ns);
+		idle_enter(c);
+	}
+	dtp_ready(c); /* another op may begin */
 }
 
 /* Decode the op once all its bytes are here; say how many more are needed. */
@@ -287,6 +307,8 @@ static int op_take(struct dtp_conn *c, uint32_t *need)
 	desc = dt_op_desc(op);
 	if (!desc)
 		return -EPROTO;
+	if (!may_begin(c, op))
+		return 0;
 	total = dt_delim_need(p + DT_OP_HEADER_LEN, have - DT_OP_HEADER_LEN, DTP_BUF_MAX / 2,
 			      &prefix);
 	if (total < 0)
@@ -305,7 +327,8 @@ static int op_take(struct dtp_conn *c, uint32_t *need)
 	pb_free(msg);
 	if (!c->op && c->state == DTP_BUSY) {
 		c->state = DTP_OP;
-		idle_enter(c);
+		if (!c->small_count)
+			idle_enter(c);
 	}
 	return 1;
 }
@@ -315,9 +338,11 @@ static void conn_do_op(struct dtp_conn *c)
 	uint32_t need = 0;
 	int rc;
 
-	if (c->broken)
-		return;
-	rc = op_take(c, &need);
+	do {
+		if (c->broken)
+			return;
+		rc = op_take(c, &need);
+	} while (rc > 0 && c->small_count && c->state == DTP_OP);
 	if (rc < 0) {
 		dtp_break(c, rc, "not an operation of version 28");
 		return;
@@ -330,8 +355,9 @@ static void conn_do_op(struct dtp_conn *c)
 	}
 	c->state = DTP_WAIT_OP;
 	if (dtp_fill(c, need, need > DTP_BUF ? need : DTP_BUF,
-		     dtp_in_ns(c, c->fresh || dtp_buf_len(&c->in) ? c->core->waits.read_ns
-								  : c->core->waits.keepalive_ns)))
+		     dtp_in_ns(c, c->fresh || c->small_count || dtp_buf_len(&c->in)
+					  ? c->core->waits.read_ns
+					  : c->core->waits.keepalive_ns)))
 		c->state = DTP_OP;
 }
 
@@ -348,7 +374,8 @@ static void conn_do_close(struct dtp_conn *c)
 	}
 	if (c->op && c->op->step)
 		c->op->step(c->op);
-	if (!c->op && !c->receiving && !c->sending)
+	dtp_small_abort(c);
+	if (!c->op && !c->small_count && !c->receiving && !c->sending)
 		c->state = DTP_DONE;
 }
 
@@ -357,6 +384,7 @@ static bool conn_step(struct rop *rop)
 	struct dtp_conn *c = container_of(rop, struct dtp_conn, rop);
 	enum dtp_state before;
 
+	dtp_small_step(c);
 	do {
 		before = c->state;
 		switch (c->state) {
@@ -420,6 +448,8 @@ struct dtp_conn *dtp_conn_new(struct engine_core *core, struct xconn *xc)
 	c->send_op.done = on_sent;
 	rop_init(&c->rop, conn_step, conn_free);
 	list_init(&c->idle);
+	list_init(&c->smalls);
+	list_init(&c->smalls_due);
 	list_add_tail(&core->conns, &c->link);
 	engine_count_conn(core, 1);
 	dtp_ready(c);
@@ -453,7 +483,7 @@ void dtp_close_idle(struct engine_core *core)
 	list_for_each (l, &core->conns) {
 		struct dtp_conn *c = container_of(l, struct dtp_conn, link);
 
-		if (!c->op)
+		if (!c->op && !c->small_count)
 			dtp_break(c, -ECANCELED, "the data node stops");
 	}
 }

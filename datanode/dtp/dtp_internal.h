@@ -69,6 +69,9 @@ struct dtp_conn {
 	bool sending;
 	/* what is queued waits for what the op sends next, and goes with it */
 	bool corked;
+	/* of struct dtp_small, while there is no op: under way; to be answered now */
+	struct list smalls, smalls_due;
+	uint32_t small_count; /* of both, at most SMALL_READS_MAX */
 };
 
 static inline void dtp_ready(struct dtp_conn *c)
@@ -109,6 +112,15 @@ struct dtp_conn *dtp_conn_new(struct engine_core *core, struct xconn *xc);
  *  the peer as WRITE_BLOCK does; else it is called after the op has left @c. */
 int dtp_receive_start(struct dtp_conn *c, struct write_params *params,
 		      void (*finished)(void *arg, int rc), void *arg);
+
+/** READ_SMALL (dtp_small.c): at most SMALL_READS_MAX at a time, and no other op beside them. */
+void dtp_small_start(struct dtp_conn *c, const Hd__OpReadSmallProto *msg);
+/** Send the answers that are due. */
+void dtp_small_step(struct dtp_conn *c);
+/** The connection closes: dtp_small_gone() comes for each. */
+void dtp_small_abort(struct dtp_conn *c);
+/** One is over and freed (dtp_conn.c). */
+void dtp_small_gone(struct dtp_conn *c);
 
 struct dtp_sum { /* a block's or a block group's checksum */
 	enum crc_type crc_type;

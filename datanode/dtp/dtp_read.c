@@ -39,6 +39,7 @@ struct dtp_read {
 	struct block block;
 	char what[32]; /* for error texts: opReadBlock */
 	bool copy, failed, ended;
+	bool asks_small; /* the client, for READ_SMALL */
 	/* that the read goes well; at answer_at of the queue until the read has begun */
 	bool answered;
 	bool begun; /* something was sent */
@@ -111,8 +112,8 @@ static void on_opened(struct read_sink *s, int rc, const struct read_info *info,
 	d->answered = true;
 	d->answer_at = c->queue_len;
 	c->corked = !d->copy;
-	rc = dt_read_response_encode((int)info->crc_type, info->bytes_per_crc, info->first, &buf,
-				     &len);
+	rc = dt_read_response_encode((int)info->crc_type, info->bytes_per_crc, info->first,
+				     d->asks_small, &buf, &len);
 	dtp_send_take(c, rc, buf, len);
 }
 
@@ -571,7 +572,7 @@ static void read_abort(struct dtp_op *op)
 }
 
 static void read_start(struct dtp_conn *c, const struct read_params *params, const char *what,
-		       bool copy)
+		       bool copy, bool asks_small)
 {
 	struct dtp_read *d = calloc(1, sizeof(*d));
 	int rc = d ? 0 : -ENOMEM;
@@ -583,6 +584,7 @@ static void read_start(struct dtp_conn *c, const struct read_params *params, con
 		d->bp = params->bp;
 		d->block = params->block;
 		d->copy = copy;
+		d->asks_small = asks_small;
 		snprintf(d->what, sizeof(d->what), "%s", what);
 		list_init(&d->pieces);
 		rc = block_read_open(c->core, params, &d->sink, &d->r);
@@ -622,7 +624,7 @@ void dtp_read_start(struct dtp_conn *c, const Hd__OpReadBlockProto *msg)
 	};
 
 	if (start_params(c, msg->header->baseheader, HD__ACCESS_MODE_PROTO__READ, &params))
-		read_start(c, &params, "opReadBlock", false);
+		read_start(c, &params, "opReadBlock", false, msg->has_askssmall && msg->askssmall);
 }
 
 void dtp_copy_start(struct dtp_conn *c, const Hd__OpCopyBlockProto *msg)
@@ -639,5 +641,5 @@ void dtp_copy_start(struct dtp_conn *c, const Hd__OpCopyBlockProto *msg)
 		dtp_move_refused(c, "copy", params.block.id);
 		return;
 	}
-	read_start(c, &params, "opCopyBlock", true);
+	read_start(c, &params, "opCopyBlock", true, false);
 }

@@ -67,7 +67,7 @@ static void put_answer(uint64_t first)
 	uint8_t *m;
 	size_t len;
 
-	assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, first, &m, &len), 0);
+	assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, first, false, &m, &len), 0);
 	put(m, len);
 	free(m);
 }

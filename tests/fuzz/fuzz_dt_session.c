@@ -259,7 +259,8 @@ static void op(struct rd *in, bool made)
 				      DT_RELEASE_SHORT_CIRCUIT_FDS,
 				      DT_REQUEST_SHORT_CIRCUIT_SHM,
 				      DT_SYNC_LATER,
-				      DT_BLOCK_GROUP_CHECKSUM};
+				      DT_BLOCK_GROUP_CHECKSUM,
+				      DT_READ_SMALL};
 	static uint8_t room[60000];
 	const uint8_t code = ops[rd_u8(in) % sizeof(ops)];
 	struct rd bytes = input_part(in);

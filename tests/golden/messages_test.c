@@ -57,6 +57,8 @@ static const char *const own[] = {
 	"hd.DatanodeInfoProto.failedVolumes",
 	"hd.BlockOpResponseProto.keeps",
 	"hd.BlockOpResponseProto.later",
+	"hd.BlockOpResponseProto.takesSmall",
+	"hd.OpReadBlockProto.asksSmall",
 	"hd.OpWriteBlockProto.syncLater",
 	"hd.OpWriteBlockProto.patienceMs",
 };
@@ -64,6 +66,7 @@ static const char *const own[] = {
 static const char *const own_messages[] = {
 	"hd.ReplaceBlocksRequestProto",
 	"hd.ReplaceBlocksResponseProto",
+	"hd.OpReadSmallProto",
 	"hd.OpSyncLaterProto",
 };
 

@@ -6,6 +6,8 @@
  *   client_queue_test --long N   N rounds of create, stat, rename, mkdir, delete with 64 of them
  *                                under way; somebody may kill and restart the NameNode meanwhile.
  *                                Says "begun" after the first answers.
+ *   client_queue_test --reads N  N reads, 64 of them under way, of a file of several blocks;
+ *                                somebody may kill and restart data nodes meanwhile. Says "begun".
  *
  * HADOOP_CONF_DIR names the cluster (without it: skipped). Everything happens below
  * /tmp/client_queue_test.<pid>, which is removed at the end. Prints PASS/FAIL lines; exit 0, 1, 77.
@@ -248,9 +250,140 @@ static void test_many(int rounds)
 	check(rounds_done >= rounds && left == 0, "%d rounds, %d entries left", rounds_done, left);
 }
 
+/* ---- reads ---- */
+
+#define READ_FILE (3u << 20)
+#define READ_BLOCK (1u << 20)
+#define READ_MAX (128u << 10)
+
+static struct dfs_file *read_file;
+static uint8_t content[READ_FILE];
+static int reads_left, reads_done;
+static uint64_t rnd = 88172645463325252ull;
+
+static uint32_t below(uint32_t n)
+{
+	rnd ^= rnd << 13;
+	rnd ^= rnd >> 7;
+	rnd ^= rnd << 17;
+	return (uint32_t)(rnd % n);
+}
+
+struct range {
+	uint64_t offset;
+	size_t len, got;
+	uint8_t buf[READ_MAX];
+};
+
+static void range_begin(struct range *r);
+
+static void range_done(void *arg, int rc, const struct dfs_err *err)
+{
+	struct range *r = arg;
+	const size_t left = READ_FILE - r->offset;
+
+	if (rc < 0)
+		check(0, "%zu bytes at %llu: %s", r->len, (unsigned long long)r->offset, err->text);
+	else if (r->got != (r->len < left ? r->len : left) ||
+		 memcmp(r->buf, content + r->offset, r->got) != 0)
+		check(0, "%zu bytes at %llu: %zu other ones", r->len, (unsigned long long)r->offset,
+		      r->got);
+	if (reads_done++ == DEPTH) {
+		puts("begun");
+		fflush(stdout);
+	}
+	range_begin(r);
+}
+
+/* Most are small; some go over the end of a block, or of the file. */
+static void range_begin(struct range *r)
+{
+	const struct dfs_then then = {range_done, r};
+	struct dfs_err err;
+
+	if (reads_left-- <= 0)
+		return;
+	r->len = 1 + below(below(8) ? 8192 : READ_MAX);
+	r->offset = below(16) ? below(READ_FILE)
+			      : (1 + below(3)) * READ_BLOCK - 1 - below((uint32_t)r->len);
+	memset(r->buf, 0xee, r->len);
+	if (dfs_begin_pread(q, read_file, r->buf, r->len, r->offset, &r->got, &then, &err) < 0)
+		check(0, "%s", err.text);
+}
+
+static void make_read_file(void)
+{
+	const struct dfs_create_opts o = {.size = sizeof(o), .block_size = READ_BLOCK};
+	struct dfs_err err = {0};
+	char name[96];
+
+	for (uint32_t i = 0; i < READ_FILE; i++)
+		content[i] = (uint8_t)(below(256));
+	snprintf(name, sizeof(name), "%s/reads", dir);
+	check(dfs_create(fs, name, &o, &read_file, &err) == 0 &&
+		      dfs_write(read_file, content, READ_FILE, &err) == (ssize_t)READ_FILE &&
+		      dfs_close(read_file, &err) == 0 && dfs_open(fs, name, &read_file, &err) == 0,
+	      "a file is made: %s", err.text);
+}
+
+static void test_reads(int n)
+{
+	static struct range ranges[DEPTH];
+
+	make_read_file();
+	reads_left = n;
+	for (int i = 0; i < DEPTH; i++)
+		range_begin(&ranges[i]);
+	run_out();
+	check(reads_done == n, "%d reads", reads_done);
+	dfs_close(read_file, NULL);
+}
+
+static void test_reads_of_nothing(void)
+{
+	static uint8_t buf[100];
+	size_t got = 1;
+
+	ends_with(0, "", dfs_begin_pread(q, read_file, buf, 100, READ_FILE, &got, &then, &err));
+	check(got == 0, "there is nothing behind the end");
+	got = 1;
+	ends_with(0, "", dfs_begin_pread(q, read_file, buf, 0, 5, &got, &then, &err));
+	check(got == 0, "nothing is nothing");
+}
+
+static void test_reads_end(void)
+{
+	static uint8_t buf[100];
+	struct end e[3] = {0};
+	struct dfs_file *f = NULL;
+	struct dfs_err err = {0};
+	size_t got[3] = {1, 1, 1};
+	char name[96];
+
+	make_read_file();
+	test_reads_of_nothing();
+	for (int i = 0; i < 3; i++)
+		(void)dfs_begin_pread(q, read_file, buf, 10, 7, &got[i],
+				      &(const struct dfs_then){on_end, &e[i]}, &err);
+	dfs_queue_cancel(q, &e[1]);
+	check(dfs_queue_pending(q) == 3, "three are under way");
+	run_out();
+	check(e[0].rc == 0 && e[1].ends == 1 && e[1].rc == -ECANCELED && e[2].rc == 0 &&
+		      got[2] == 10 && memcmp(buf, content + 7, 10) == 0,
+	      "one of three reads is cancelled");
+	dfs_close(read_file, NULL);
+	snprintf(name, sizeof(name), "%s/written", dir);
+	check(dfs_create(fs, name, NULL, &f, &err) == 0, "%s", err.text);
+	check(dfs_begin_pread(q, f, buf, 10, 0, &got[0], &(const struct dfs_then){on_end, &e[0]},
+			      &err) == -EBADF,
+	      "what is being written is not read");
+	dfs_close(f, NULL);
+}
+
 int main(int argc, char **argv)
 {
 	const int rounds = argc == 3 && !strcmp(argv[1], "--long") ? atoi(argv[2]) : 0;
+	const int reads = argc == 3 && !strcmp(argv[1], "--reads") ? atoi(argv[2]) : 0;
 	struct dfs_err err;
 
 	if (!getenv("HADOOP_CONF_DIR")) {
@@ -265,11 +398,14 @@ int main(int argc, char **argv)
 	}
 	if (rounds) {
 		test_many(rounds);
+	} else if (reads) {
+		test_reads(reads);
 	} else if (argc == 2 && !strcmp(argv[1], "--taken-back")) {
 		test_a_file_that_is_taken_back();
 	} else {
 		test_each_call();
 		test_a_file_that_is_taken_back();
+		test_reads_end();
 		test_cancel_and_close();
 	}
 	dfs_queue_close(q);

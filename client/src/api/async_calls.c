@@ -8,6 +8,7 @@
 #include "client/src/fs/path_call.h"
 #include "client/src/fs/requests.h"
 #include "client/src/read/block_locations.h"
+#include "client/src/read/read_queue.h"
 #include "client/src/stream/stream.h"
 #include "common/base/clock.h"
 #include "common/wire/pb.h"
@@ -20,8 +21,9 @@
 #define OP_MORE 1 /* a step that has begun another request */
 
 struct dfs_queue {
-	struct dfs *fs;        /* borrowed (outlives its queues) */
-	struct rpc_queue *rpc; /* owned */
+	struct dfs *fs;           /* borrowed (outlives its queues) */
+	struct rpc_queue *rpc;    /* owned */
+	struct read_queue *reads; /* owned; worked at when rpc is run */
 };
 
 /* A call under way. */
@@ -57,9 +59,10 @@ DFS_API int dfs_queue_open(struct dfs *fs, struct dfs_queue **ret, struct dfs_er
 	if (q) {
 		q->fs = fs;
 		rc = nn_queue_new(fs, &q->rpc, &err);
+		rc = rc ?: read_queue_new(fs, q->rpc, &q->reads);
 	}
 	if (rc < 0) {
-		free(q);
+		dfs_queue_close(q);
 		return api_err(out, &err, rc);
 	}
 	*ret = q;
@@ -70,6 +73,7 @@ DFS_API void dfs_queue_close(struct dfs_queue *q)
 {
 	if (!q)
 		return;
+	read_queue_free(q->reads);
 	rpc_queue_free(q->rpc);
 	free(q);
 }
@@ -92,11 +96,12 @@ static bool is_of(const void *op, const void *arg)
 DFS_API void dfs_queue_cancel(struct dfs_queue *q, const void *arg)
 {
 	rpc_queue_cancel(q->rpc, is_of, arg);
+	read_queue_cancel(q->reads, arg);
 }
 
 DFS_API uint32_t dfs_queue_pending(struct dfs_queue *q)
 {
-	return rpc_queue_count(q->rpc);
+	return rpc_queue_count(q->rpc) + read_queue_count(q->reads);
 }
 
 /* ---- a call ---- */
@@ -607,4 +612,22 @@ DFS_API int dfs_begin_close(struct dfs_queue *q, struct dfs_file *f, const struc
 	if (rc < 0)
 		(void)dfs_close(f, NULL);
 	return begun(o, rc, &err, out);
+}
+
+/* ---- reads ---- */
+
+DFS_API int dfs_begin_pread(struct dfs_queue *q, struct dfs_file *f, void *buf, size_t len,
+			    uint64_t offset, size_t *ret, const struct dfs_then *then,
+			    struct dfs_err *out)
+{
+	struct reader *r = file_reader(f);
+	struct err err;
+	int rc;
+
+	err_reset(&err);
+	rc = r ? read_queue_submit(q->reads, r, buf, len, offset, ret, then)
+	       : err_set(&err, -EBADF, "the file is not open for reading");
+	if (rc == -EAGAIN)
+		err_set(&err, rc, "%u reads are under way in this queue", READ_QUEUE_MAX);
+	return api_err(out, &err, rc);
 }

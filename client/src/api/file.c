@@ -362,6 +362,11 @@ DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct 
 	return dfs_create(fs, path, &o, ret, out);
 }
 
+struct reader *file_reader(struct dfs_file *f)
+{
+	return f->reader;
+}
+
 DFS_API ssize_t dfs_read(struct dfs_file *f, void *buf, size_t len, struct dfs_err *out)
 {
 	struct err err;

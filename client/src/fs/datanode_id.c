@@ -7,9 +7,22 @@
 
 #include "common/wire/pb.h"
 
+/* By hand: each read asks for it. */
 const char *node_text(const Hd__DatanodeIDProto *id, char *buf)
 {
-	snprintf(buf, NET_TEXT_MAX, "%s:%u", id->ipaddr, id->xferport);
+	char digits[10]; /* of the port, the last one first */
+	size_t len = strnlen(id->ipaddr, NET_TEXT_MAX - sizeof(digits) - 2), n = 0;
+	uint32_t port = id->xferport;
+
+	memcpy(buf, id->ipaddr, len);
+	buf[len++] = ':';
+	do {
+		digits[n++] = (char)('0' + port % 10);
+		port /= 10;
+	} while (port > 0);
+	while (n > 0)
+		buf[len++] = digits[--n];
+	buf[len] = '\0';
 	return buf;
 }
 

@@ -61,3 +61,6 @@ int open_answer(struct dfs *fs, const char *path, Hd__GetBlockLocationsResponseP
 /** A new file to which nothing was written: it is closed with a call, and then file_drop(). */
 bool file_is_new(const struct dfs_file *f, uint64_t *ret_id, const char **ret_path);
 void file_drop(struct dfs_file *f);
+struct reader;
+/** NULL: it is being written. */
+struct reader *file_reader(struct dfs_file *f);

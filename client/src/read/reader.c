@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "client/src/read/block_locations.h"
+#include "client/src/stream/small_read.h"
 #include "client/src/striped/striped_reader.h"
 #include "common/base/clock.h"
 #include "common/erasure/coder.h"
@@ -17,16 +18,16 @@
 
 /* ---- one stream ---- */
 
-static void fetch_close(struct fetch *f)
+void reader_fetch_close(struct fetch *f)
 {
 	if (f->rs)
 		f->rs->ops->close_read(f->rs);
 	f->rs = NULL;
 }
 
-static void fetch_forget(struct fetch *f)
+void reader_fetch_forget(struct fetch *f)
 {
-	fetch_close(f);
+	reader_fetch_close(f);
 	stretch_put(f->stretch);
 	f->stretch = NULL;
 	f->lb = NULL;
@@ -57,7 +58,7 @@ static void blame(struct reader *r, struct fetch *f, int rc, const struct err *e
 {
 	char text[NET_TEXT_MAX];
 
-	fetch_close(f);
+	reader_fetch_close(f);
 	f->tried |= 1ull << f->node;
 	count_add(&r->fs->count.read_failovers, 1);
 	if (rc == -EBADMSG) {
@@ -87,7 +88,8 @@ static int out_of_replicas(struct reader *r, const struct fetch *f, struct err *
 	return rc;
 }
 
-static int open_stream(struct reader *r, struct fetch *f, uint64_t want_end, struct err *err)
+static int open_stream(struct reader *r, struct fetch *f, uint64_t want_end, bool start,
+		       struct err *err)
 {
 	const uint64_t block_end = f->lb->offset + f->lb->b->numbytes;
 	struct read_setup s = {.lb = f->lb,
@@ -97,14 +99,20 @@ static int open_stream(struct reader *r, struct fetch *f, uint64_t want_end, str
 
 	f->end = want_end < block_end ? want_end : block_end;
 	s.len = f->end - f->pos;
-	return stream_open_read(r->fs, &s, &f->rs, err);
+	return (start ? stream_start_read : stream_open_read)(r->fs, &s, &f->rs, err);
 }
 
 /* What follows asks the NameNode anew. */
 static void drop_locations(struct reader *r, struct fetch *f)
 {
 	reader_forget(r, f->stretch);
-	fetch_forget(f);
+	reader_fetch_forget(f);
+}
+
+/* Is the block of f->pos the one that it has? */
+static bool has_block(const struct fetch *f)
+{
+	return f->lb && f->pos >= f->lb->offset && f->pos < f->lb->offset + f->lb->b->numbytes;
 }
 
 /* A stream from a replica that answers, at f->pos. */
@@ -114,9 +122,8 @@ static int fetch_open(struct reader *r, struct fetch *f, uint64_t want_end, uint
 	for (;;) {
 		int node, rc = 0;
 
-		if (!f->lb || f->pos < f->lb->offset ||
-		    f->pos >= f->lb->offset + f->lb->b->numbytes) {
-			fetch_forget(f);
+		if (!has_block(f)) {
+			reader_fetch_forget(f);
 			rc = reader_locate(r, f->pos, &f->stretch, &f->lb, err);
 		}
 		if (rc < 0)
@@ -132,7 +139,7 @@ static int fetch_open(struct reader *r, struct fetch *f, uint64_t want_end, uint
 			continue;
 		}
 		f->node = (size_t)node;
-		rc = open_stream(r, f, want_end, err);
+		rc = open_stream(r, f, want_end, false, err);
 		if (rc == 0 || rc == -ENOMEM)
 			return rc;
 		if (rc == -EEXIST)
@@ -169,18 +176,18 @@ static ssize_t fetch_some(struct reader *r, struct fetch *f, void *buf, size_t l
 			f->renewed = false;
 			count_add(&r->fs->count.read[f->rs->counter], (uint64_t)n);
 			if (f->pos == f->end)
-				fetch_close(f);
+				reader_fetch_close(f);
 			return n;
 		}
 		/* the node is well, and TCP */
 		if (n == -ENOBUFS && r->fs->set.rdma != RDMA_REQUIRE) {
-			fetch_close(f);
+			reader_fetch_close(f);
 			continue;
 		}
 		if (n == -ENOMEM || n == -ENOBUFS)
 			return n;
 		if (n == -EEXIST) {
-			fetch_close(f);
+			reader_fetch_close(f);
 			return same_file_differs(SAME_FILE_REFILLED, r->path, 0, err);
 		}
 		blame(r, f, (int)n, err);
@@ -208,6 +215,59 @@ static ssize_t fetch_all(struct reader *r, struct fetch *f, void *buf, size_t le
 	return (ssize_t)len;
 }
 
+/* ---- the same for who does not wait ---- */
+
+static uint64_t patience_ns(const struct reader *r)
+{
+	return clock_mono_ns() + stream_timeout_ns(r->fs, 0);
+}
+
+int reader_fetch_start(struct reader *r, struct fetch *f, uint64_t want_end, struct err *err)
+{
+	int rc = 0, node;
+
+	if (!has_block(f)) {
+		reader_fetch_forget(f);
+		rc = reader_locate(r, f->pos, &f->stretch, &f->lb, err);
+	}
+	if (rc < 0)
+		return rc;
+	node = pick_replica(r, f);
+	if (node < 0)
+		return -EIO;
+	f->node = (size_t)node;
+	f->deadline_ns = patience_ns(r);
+	return open_stream(r, f, want_end, true, err);
+}
+
+ssize_t reader_fetch_try(struct reader *r, struct fetch *f, void *buf, size_t len, struct err *err)
+{
+	const struct block_stream *ops = f->rs->ops;
+	ssize_t n = ops->try_read(f->rs, buf,
+				  len < f->end - f->pos ? len : (size_t)(f->end - f->pos), err);
+
+	if (n == 0 && clock_mono_ns() >= f->deadline_ns)
+		n = err_set(err, -ETIMEDOUT, "the data node does not answer in time");
+	if (n > 0) {
+		reader_gave(r, f->stretch, f->lb);
+		f->pos += (uint64_t)n;
+		f->deadline_ns = patience_ns(r);
+		count_add(&r->fs->count.read[f->rs->counter], (uint64_t)n);
+		if (f->pos == f->end)
+			reader_fetch_close(f);
+	} else if (n == -EBADMSG || node_is_away((int)n) || n == -ECONNRESET) {
+		blame(r, f, (int)n, err);
+	} else if (n < 0) {
+		reader_fetch_close(f);
+	}
+	return n;
+}
+
+void reader_small_failed(struct reader *r, struct fetch *f, int rc, const struct err *err)
+{
+	blame(r, f, rc, err);
+}
+
 /* ---- entry points ---- */
 
 /* How many of @len bytes at @offset there are; a file that grows is asked again at its end. */
@@ -231,16 +291,57 @@ static ssize_t clip(struct reader *r, uint64_t offset, size_t len, struct err *e
 	return (ssize_t)(len < length - offset ? len : length - offset);
 }
 
+bool reader_small_setup(struct reader *r, struct fetch *f, size_t len, struct read_setup *ret)
+{
+	const uint64_t end = f->lb->offset + f->lb->b->numbytes;
+	const int node = pick_replica(r, f);
+
+	*ret = (struct read_setup){.lb = f->lb,
+				   .node = (size_t)node,
+				   .offset = f->pos - f->lb->offset,
+				   .len = len,
+				   .gs = reader_stamp(r, f->lb)};
+	f->node = (size_t)node;
+	return node >= 0 && len <= end - f->pos && small_read_fits(ret) &&
+	       stream_is_tcp(r->fs, ret);
+}
+
+void reader_small_done(struct reader *r, struct fetch *f, size_t len)
+{
+	reader_gave(r, f->stretch, f->lb);
+	f->pos += len;
+	count_add(&r->fs->count.read[stream_tcp.counter], len);
+}
+
+/* Without a stream, where that is to be had. As reader_pread(); 0: it is not. */
+static ssize_t pread_small(struct reader *r, struct fetch *f, void *buf, size_t len,
+			   struct err *err)
+{
+	struct read_setup s;
+	ssize_t n = reader_locate(r, f->pos, &f->stretch, &f->lb, err);
+
+	if (n < 0 || !reader_small_setup(r, f, len, &s))
+		return n;
+	n = small_read(r->fs, &s, buf, err);
+	if (n > 0)
+		reader_small_done(r, f, (size_t)n);
+	else if (n < 0)
+		reader_small_failed(r, f, (int)n, err);
+	return n > 0 ? n : 0;
+}
+
 ssize_t reader_pread(struct reader *r, void *buf, size_t len, uint64_t offset, struct err *err)
 {
 	struct fetch f = {.pos = offset};
-	ssize_t n = clip(r, offset, len, err);
+	ssize_t n = clip(r, offset, len, err), small;
 
-	if (n > 0 && r->striped)
+	if (n > 0 && r->striped) {
 		n = striped_pread(r, buf, (size_t)n, offset, err);
-	else if (n > 0)
-		n = fetch_all(r, &f, buf, (size_t)n, false, err);
-	fetch_forget(&f);
+	} else if (n > 0) {
+		small = n <= SMALL_READ_MAX ? pread_small(r, &f, buf, (size_t)n, err) : 0;
+		n = small ?: fetch_all(r, &f, buf, (size_t)n, false, err);
+	}
+	reader_fetch_forget(&f);
 	return n;
 }
 
@@ -266,7 +367,7 @@ static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *
 		return n;
 	}
 	if (f->pos != r->pos) { /* somebody seeked, or the last read failed */
-		fetch_close(f);
+		reader_fetch_close(f);
 		f->tried = 0;
 		f->pos = r->pos;
 	}
@@ -282,7 +383,7 @@ bool reader_give_back(struct reader *r)
 		return false;
 	if (r->seq.rs)
 		r->seq.rs->given_up = true;
-	fetch_close(&r->seq);
+	reader_fetch_close(&r->seq);
 	r->given_back = true;
 	return true;
 }
@@ -428,7 +529,7 @@ void reader_free(struct reader *r)
 	if (!r)
 		return;
 	idle_streams_remove(r);
-	fetch_forget(&r->seq);
+	reader_fetch_forget(&r->seq);
 	striped_free(r->striped_seq);
 	ec_coder_free(r->coder);
 	reader_forget_all(r);

@@ -35,6 +35,7 @@ struct fetch {
 	uint64_t tried;                  /* bit i: replica i of lb failed */
 	size_t node;                     /* replica of rs */
 	bool renewed;                    /* fresh tokens were asked for since the last byte */
+	uint64_t deadline_ns;            /* of one that does not wait: by then rs has more */
 };
 
 struct reader {
@@ -66,6 +67,24 @@ struct reader {
 	struct striped *striped_seq; /* owned; the same for a striped file; NULL until used */
 };
 
+struct read_setup;
+/** May @len bytes at f->pos, whose block is located, be read without a stream (small_read.h)? How,
+ * into *@ret; f->node is the node. */
+bool reader_small_setup(struct reader *r, struct fetch *f, size_t len, struct read_setup *ret);
+/** They were. */
+void reader_small_done(struct reader *r, struct fetch *f, size_t len);
+/** They could not: f->node has failed with @rc. */
+void reader_small_failed(struct reader *r, struct fetch *f, int rc, const struct err *err);
+
+/* For who does not wait (read_queue.h): no other replica is tried. */
+/** Begin a stream at f->pos, for bytes before @want_end of this block. */
+int reader_fetch_start(struct reader *r, struct fetch *f, uint64_t want_end, struct err *err);
+/** Up to @len bytes that are there; 0: none now. The stream is closed when all of it was read, and
+ * when it fails. */
+ssize_t reader_fetch_try(struct reader *r, struct fetch *f, void *buf, size_t len, struct err *err);
+void reader_fetch_close(struct fetch *f);
+/** And its block. */
+void reader_fetch_forget(struct fetch *f);
 /** -ENOENT, -EISDIR, -ENOTSUP, or the NameNode's errors. */
 int reader_new(struct dfs *fs, const char *path, struct reader **ret, struct err *err);
 /** The same with the answer of the NameNode already there, which is taken: reader_take_locations().

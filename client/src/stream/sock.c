@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/stream/sock.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,9 @@ static int sock_new(const struct net_addr *a, int fd, struct sock **ret, struct 
 	s->fd = fd;
 	s->reused = false;
 	s->idle_since_ns = 0;
-	s->owes_end = false;
+	s->owes_end = s->takes_small = false;
+	s->tag = s->patience_ms = 0;
+	s->to = *a;
 	s->head = s->tail = 0;
 	net_text(a, s->peer);
 	*ret = s;
@@ -185,8 +188,9 @@ ssize_t sock_try_recv(struct sock *s, void *dst, size_t len, size_t ahead, struc
 	return (ssize_t)have + got;
 }
 
-/* Take what is there into the buffer. 1, 0 when there is nothing now, -errno. */
-static int fill(struct sock *s, struct err *err)
+/* Take what comes into the buffer. 1, 0 when there is nothing now (@flags: MSG_DONTWAIT), or
+ * nothing has come in time; -errno. */
+static int fill_by(struct sock *s, int flags, struct err *err)
 {
 	ssize_t got;
 
@@ -196,8 +200,10 @@ static int fill(struct sock *s, struct err *err)
 		s->head = 0;
 	}
 	do {
-		got = recv(s->fd, s->buf + s->tail, SOCK_BUF - s->tail, MSG_DONTWAIT);
-	} while (got < 0 && errno == EINTR);
+		got = recv(s->fd, s->buf + s->tail, SOCK_BUF - s->tail, flags);
+	} while (got < 0 && errno == EINTR && flags);
+	if (got < 0 && errno == EINTR)
+		return 0;
 	if (got == 0)
 		return err_set(err, -ECONNRESET, "data node %s closed the connection", s->peer);
 	if (got < 0)
@@ -206,6 +212,46 @@ static int fill(struct sock *s, struct err *err)
 			       : err_sys(err, neg_errno(), "data node %s: receive", s->peer);
 	s->tail += (size_t)got;
 	return 1;
+}
+
+static int fill(struct sock *s, struct err *err)
+{
+	return fill_by(s, MSG_DONTWAIT, err);
+}
+
+int sock_try_fill(struct sock *s, struct err *err)
+{
+	return fill(s, err);
+}
+
+/* From now on a receive without MSG_DONTWAIT waits. */
+static bool make_patient(struct sock *s, uint32_t ms)
+{
+	const struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = (long)(ms % 1000) * 1000};
+	const int flags = s->patience_ms == ms ? 0 : fcntl(s->fd, F_GETFL);
+
+	if (s->patience_ms == ms)
+		return ms > 0;
+	if (flags < 0 || setsockopt(s->fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) < 0 ||
+	    fcntl(s->fd, F_SETFL, flags & ~O_NONBLOCK) < 0)
+		return false;
+	s->patience_ms = ms;
+	return true;
+}
+
+int sock_await(struct sock *s, uint32_t timeout_ms, uint64_t deadline_ns, struct err *err)
+{
+	const uint64_t now = clock_mono_ns();
+	int rc = 0;
+
+	/* later on the socket would wait beyond the deadline */
+	if (now + timeout_ms * NS_PER_MS <= deadline_ns + NS_PER_MS && make_patient(s, timeout_ms))
+		rc = fill_by(s, 0, err);
+	while (rc == 0) {
+		rc = wait_or_fail(s, POLLIN, deadline_ns, err);
+		rc = rc < 0 ? rc : fill(s, err);
+	}
+	return rc < 0 ? rc : 0;
 }
 
 int sock_try_peek(struct sock *s, size_t len, const uint8_t **ret, struct err *err)
@@ -291,19 +337,33 @@ static void expire_locked(struct sock_cache *c, uint64_t now_ns)
 			sock_close(take_locked(c, i));
 }
 
-struct sock *sock_cache_get(struct sock_cache *c, const struct net_addr *a)
+bool sock_is_to(const struct sock *s, const struct net_addr *a)
+{
+	return s->to.len == a->len && memcmp(&s->to.sa, &a->sa, a->len) == 0;
+}
+
+static struct sock *get(struct sock_cache *c, const struct net_addr *a, bool small)
 {
 	struct sock *s = NULL;
-	char peer[NET_TEXT_MAX];
 
-	net_text(a, peer);
 	pthread_mutex_lock(&c->lock);
 	expire_locked(c, clock_mono_ns());
 	for (size_t i = c->count; i-- > 0 && !s;)
-		if (strcmp(c->idle[i]->peer, peer) == 0)
+		if (sock_is_to(c->idle[i], a) &&
+		    (!small || (c->idle[i]->takes_small && !c->idle[i]->owes_end)))
 			s = take_locked(c, i);
 	pthread_mutex_unlock(&c->lock);
 	return s;
+}
+
+struct sock *sock_cache_get(struct sock_cache *c, const struct net_addr *a)
+{
+	return get(c, a, false);
+}
+
+struct sock *sock_cache_get_small(struct sock_cache *c, const struct net_addr *a)
+{
+	return get(c, a, true);
 }
 
 /* Neither closed by the peer, nor with bytes that nobody expects. */

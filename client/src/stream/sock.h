@@ -30,6 +30,11 @@ struct sock {
 	bool owes_end;     /* of the last read, the empty packet at the end is yet to come: */
 	int64_t end_seqno; /* it has this number, */
 	uint64_t end_at;   /* and this offset */
+	bool takes_small;  /* READ_SMALL: small_read.h */
+	uint32_t tag;      /* of the last one */
+	/* a receive waits for so long; 0: the socket does not wait */
+	uint32_t patience_ms;
+	struct net_addr to;
 	char peer[NET_TEXT_MAX];
 	size_t head, tail; /* unread bytes of buf */
 	uint8_t buf[SOCK_BUF];
@@ -56,6 +61,17 @@ int sock_try_send_rest(struct sock *s, const void *p, size_t len, size_t *sent, 
 /** What is there now, up to @len bytes; when those are all, up to @ahead further bytes are taken
  *  into the buffer by the same call. Bytes, 0: nothing now; -ECONNRESET when the peer closed. */
 ssize_t sock_try_recv(struct sock *s, void *dst, size_t len, size_t ahead, struct err *err);
+/** Wait for some bytes and take them into the buffer: one system call, when @timeout_ms is what is
+ *  left until @deadline_ns. 0, -ETIMEDOUT, -ECONNRESET, ... */
+int sock_await(struct sock *s, uint32_t timeout_ms, uint64_t deadline_ns, struct err *err);
+/** What is there now goes into the buffer: 1, 0 nothing, -errno. */
+int sock_try_fill(struct sock *s, struct err *err);
+/** What is in the buffer, *@ret_len bytes: borrowed until the next call. */
+static inline const uint8_t *sock_have(const struct sock *s, size_t *ret_len)
+{
+	*ret_len = s->tail - s->head;
+	return s->buf + s->head;
+}
 /** Look at the next @len <= SOCK_BUF bytes: borrowed until the next call, not consumed. 1, 0: not
  *  all here yet, -errno. */
 int sock_try_peek(struct sock *s, size_t len, const uint8_t **ret, struct err *err);
@@ -79,10 +95,13 @@ struct sock_cache {
 	struct sock *idle[SOCK_CACHE_MAX]; /* owned */
 };
 
+bool sock_is_to(const struct sock *s, const struct net_addr *a);
 void sock_cache_init(struct sock_cache *c);
 void sock_cache_fini(struct sock_cache *c);
 /** An idle connection to @a, or NULL. */
 struct sock *sock_cache_get(struct sock_cache *c, const struct net_addr *a);
+/** One that takes READ_SMALL and owes nothing, or NULL. */
+struct sock *sock_cache_get_small(struct sock_cache *c, const struct net_addr *a);
 /** The same for a caller that cannot begin anew: one that owes nothing, and that the peer has not
  * closed as far as one can tell. */
 struct sock *sock_cache_get_sound(struct sock_cache *c, const struct net_addr *a);

@@ -145,3 +145,8 @@ int stream_start_read(struct dfs *fs, const struct read_setup *r, struct rstream
 {
 	return open_read(fs, r, true, ret, err);
 }
+
+bool stream_is_tcp(struct dfs *fs, const struct read_setup *r)
+{
+	return !fs->set.local.enabled && !want_rdma(fs, r->lb->locs[r->node]);
+}

@@ -173,6 +173,8 @@ int stream_open_read(struct dfs *fs, const struct read_setup *r, struct rstream 
 		     struct err *err);
 int stream_start_read(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
 		      struct err *err);
+/** Is TCP the way to the node of @r, for a read that opens no stream (small_read.h)? */
+bool stream_is_tcp(struct dfs *fs, const struct read_setup *r);
 
 /** How long a data node may stay silent: Hadoop's socket timeout and 5 s for each node behind. */
 static inline uint64_t stream_timeout_ns(const struct dfs *fs, size_t nodes)

@@ -72,6 +72,7 @@ static int pack_op(struct tcp_r *t, const struct read_setup *r, struct err *err)
 	op.offset = r->offset;
 	op.len = r->len;
 	op.cachingstrategy = &caching;
+	op.has_askssmall = op.askssmall = true;
 	rc = dt_op_encode(DT_READ_BLOCK, &op.base, &t->op, &t->op_len);
 	return rc < 0 ? err_set(err, rc, "out of memory for a request") : 0;
 }
@@ -136,8 +137,10 @@ static int do_answer(struct tcp_r *t, struct err *err)
 	Hd__BlockOpResponseProto *reply = NULL;
 	int rc = dtp_try_reply(t->sock, &reply, err);
 
-	if (rc > 0)
+	if (rc > 0) {
 		rc = take_checksum_info(t, reply->readopchecksuminfo, err);
+		t->sock->takes_small = reply->has_takessmall && reply->takessmall;
+	}
 	pb_free(reply);
 	if (rc > 0)
 		t->phase = TCP_HEADER;

@@ -65,7 +65,7 @@ static void make_answer(struct answer *a, uint64_t offset, uint64_t len, uint32_
 	size_t n;
 
 	a->len = a->first_data = 0;
-	assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, at, &msg, &n), 0);
+	assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, at, false, &msg, &n), 0);
 	put(a, msg, n);
 	free(msg);
 	if (end > BLOCK_LEN)
@@ -90,6 +90,7 @@ static void arm(const struct answer *a)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
 	s->fd = pair[0];
 	snprintf(s->peer, sizeof(s->peer), "127.0.0.1:1");
+	assert_int_equal(net_resolve("127.0.0.1", 1, &s->to, NULL), 0);
 	peer = pair[1];
 	assert_int_equal(write(peer, a->buf, a->len), a->len);
 	if (a->len > 0)
@@ -297,7 +298,7 @@ static void a_connection_with_data_on_the_way_is_not_kept(void **state)
 
 	(void)state;
 	arm(&none);
-	assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, 0, &msg, &n), 0);
+	assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, 0, false, &msg, &n), 0);
 	put(&a, msg, n);
 	free(msg);
 	put_packet(&a, 0, sizeof(buf), 0);
@@ -372,7 +373,7 @@ static void packets_out_of_order_are_refused(void **state)
 	(void)state;
 	for (int wrong = 0; wrong < 3; wrong++) {
 		a.len = a.first_data = 0;
-		dt_read_response_encode(CRC_CRC32C, BPC, 0, &msg, &n);
+		dt_read_response_encode(CRC_CRC32C, BPC, 0, false, &msg, &n);
 		put(&a, msg, n);
 		free(msg);
 		if (wrong == 0)
@@ -408,7 +409,7 @@ static void a_header_that_lies_is_refused(void **state)
 		size_t n;
 		int rc;
 
-		assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, 0, &msg, &n), 0);
+		assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, 0, false, &msg, &n), 0);
 		put(&a, msg, n);
 		free(msg);
 		put(&a, hdr, dt_packet_encode(&lies[i], hdr));
@@ -446,7 +447,7 @@ static void an_answer_that_ends_before_the_range_is_refused(void **state)
 	size_t n;
 
 	(void)state;
-	assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, 8, &msg, &n), 0);
+	assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, 8, false, &msg, &n), 0);
 	put(&a, msg, n);
 	free(msg);
 	put_packet(&a, 8, 11, 0); /* a chunk that is the block's last one: three bytes */
@@ -469,7 +470,7 @@ static void a_chunk_offset_that_makes_no_sense_is_refused(void **state)
 		uint8_t *msg;
 		size_t n;
 
-		dt_read_response_encode(CRC_CRC32C, bad[i].bpc, bad[i].chunk, &msg, &n);
+		dt_read_response_encode(CRC_CRC32C, bad[i].bpc, bad[i].chunk, false, &msg, &n);
 		put(&a, msg, n);
 		free(msg);
 		arm(&a);

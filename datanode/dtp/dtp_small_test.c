@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Must hold: each small read gets one answer, under its tag, with the bytes and CRCs that were
+ * asked for, however many are under way and however the connection cuts or breaks; nothing else
+ * goes beside them; a client that does not ask for them finds the bytes of a stock node. */
+#include "common/wire/small_read.h"
+#include "datanode/dtp/dtp_test_fixture.h"
+
+static int64_t make_block(void)
+{
+	const struct fake_opts good = stream(1);
+	const int64_t id = next_id++;
+	uint32_t acks;
+
+	hop.fault = HOP_GOOD;
+	put_write(id, false);
+	acks = put_stream(DATA_LEN);
+	peer_run(&good, 1);
+	run_until_ended(acks);
+	everything_comes_back();
+	return id;
+}
+
+static struct asked {
+	uint32_t off, len;
+	bool answered;
+} asked[256];
+static uint32_t asked_count;
+
+static void ask(int64_t id, uint32_t off, uint32_t len)
+{
+	Hd__OpReadSmallProto m = HD__OP_READ_SMALL_PROTO__INIT;
+
+	m.header = header_for(id)->baseheader;
+	m.offset = off;
+	m.len = len;
+	m.tag = asked_count + 1000;
+	asked[asked_count++] = (struct asked){off, len, false};
+	put_op(DT_READ_SMALL, &m);
+}
+
+static void ask_many(int64_t id, uint32_t n)
+{
+	asked_count = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t len = 1 + random_below(i % 7 ? 5000 : SMALL_READ_MAX);
+
+		ask(id, random_below(DATA_LEN - len), len);
+	}
+}
+
+/* The answers at the front of what has come; 0: none that is whole. @good: not refused. */
+static uint32_t take_answers(uint32_t *pos, bool good)
+{
+	struct small_read_answer a;
+	uint32_t n = 0;
+
+	while (peer.in_len - *pos >= SMALL_READ_HEADER_LEN) {
+		const uint8_t *p = peer.in + *pos + SMALL_READ_HEADER_LEN;
+		struct asked *q;
+
+		assert_int_equal(small_read_answer_decode(peer.in + *pos, &a), 0);
+		if (peer.in_len - *pos < SMALL_READ_HEADER_LEN + a.crc_len + a.data_len)
+			break;
+		assert_in_range(a.tag, 1000, 1000 + asked_count - 1);
+		q = &asked[a.tag - 1000];
+		assert_false(q->answered);
+		q->answered = true;
+		assert_int_equal(a.status == DT_SUCCESS, good);
+		if (good) {
+			assert_int_equal(a.lead, q->off % BPC);
+			assert_true(a.data_len >= a.lead + q->len);
+			assert_memory_equal(p + a.crc_len + a.lead, data + q->off, q->len);
+			assert_int_equal(crc_verify(a.crc_type, p + a.crc_len, a.data_len,
+						    a.bytes_per_crc, p),
+					 -1);
+		}
+		*pos += SMALL_READ_HEADER_LEN + a.crc_len + a.data_len;
+		n++;
+	}
+	return n;
+}
+
+static void await_answers(uint32_t want, bool good)
+{
+	uint32_t pos = 0, n = 0;
+
+	for (int i = 0; i < 4000 && n < want && !peer.ended; i++) {
+		fix_run(5);
+		n += take_answers(&pos, good);
+	}
+	assert_int_equal(n, want);
+	assert_int_equal(pos, peer.in_len);
+}
+
+static void each_of_many_gets_its_bytes(void **state)
+{
+	const int64_t id = make_block();
+
+	(void)state;
+	for (uint64_t seed = 0; seed < 24; seed++) {
+		const struct fake_opts o = stream(seed);
+		const uint32_t n = seed % 3 ? SMALL_READS_MAX / 2 : 3 * SMALL_READS_MAX / 2;
+
+		ask_many(id, n);
+		peer_run(&o, UINT32_MAX);
+		await_answers(n, true);
+		everything_comes_back();
+	}
+}
+
+/* 1.5 times as many as may be under way: the others begin when these are over. */
+static void no_more_are_under_way_than_may_be(void **state)
+{
+	const int64_t id = make_block();
+	const struct fake_opts o = {0};
+	uint32_t most = 0;
+
+	(void)state;
+	ask_many(id, 3 * SMALL_READS_MAX / 2);
+	peer_run(&o, UINT32_MAX);
+	for (int i = 0; i < 100; i++) {
+		struct rtimer t = {.fire = fix_give_up};
+
+		reactor_timer_set(r, &t, 0);
+		assert_int_equal(reactor_run(r), 0);
+		reactor_timer_clear(r, &t);
+		most = core.op_count > most ? core.op_count : most;
+	}
+	assert_int_equal(most, SMALL_READS_MAX);
+	await_answers(asked_count, true);
+	everything_comes_back();
+}
+
+static void a_connection_of_small_reads_may_break_at_every_operation(void **state)
+{
+	const int64_t id = make_block();
+
+	(void)state;
+	for (uint32_t n = 1; n < 60; n++) {
+		struct fake_opts o = stream(n);
+
+		o.drop_after_ops = n;
+		ask_many(id, 40);
+		peer_run(&o, UINT32_MAX);
+		for (int i = 0; i < 100 && !peer.ended; i++)
+			fix_run(2);
+		assert_true(peer.ended);
+		everything_comes_back();
+	}
+}
+
+/* A refusal is an answer, and the next read on the connection is served. */
+static void what_cannot_be_read_is_refused_and_the_connection_stays(void **state)
+{
+	const int64_t id = make_block();
+	const struct fake_opts o = stream(1);
+	const struct {
+		int64_t id;
+		uint32_t off, len;
+	} bad[] = {{id + 1000, 0, 10},
+		   {id, DATA_LEN - 5, 10},
+		   {id, DATA_LEN + 5, 10},
+		   {id, 0, 0},
+		   {id, 0, SMALL_READ_MAX + 1}};
+	uint32_t pos;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		asked_count = 0;
+		ask(bad[i].id, bad[i].off, bad[i].len);
+		ask(id, 700, 300);
+		asked_count = 1;
+		peer_run(&o, 2 * SMALL_READ_HEADER_LEN + 4 + 512);
+		for (int k = 0; k < 200 && peer.in_len < peer.want; k++)
+			fix_run(5);
+		pos = 0;
+		if (((const uint8_t *)peer.in)[3] == (1000 & 0xff)) { /* the refusal came first */
+			peer.in_len = SMALL_READ_HEADER_LEN;
+			assert_int_equal(take_answers(&pos, false), 1);
+		}
+		assert_false(peer.ended);
+		everything_comes_back();
+	}
+}
+
+static void an_ordinary_op_waits_for_the_small_ones_before_it(void **state)
+{
+	const int64_t id = make_block();
+	Hd__OpReadBlockProto m = HD__OP_READ_BLOCK_PROTO__INIT;
+
+	(void)state;
+	for (uint64_t seed = 0; seed < 12; seed++) {
+		const struct fake_opts o = stream(seed);
+		uint32_t pos = 0, small = 0, before;
+		uint8_t ok[DT_STATUS_MAX];
+		const uint8_t *p;
+		size_t len;
+
+		asked_count = 0;
+		for (uint32_t i = 0; i < 20; i++)
+			ask(id, i * 512, 512);
+		before = 20 * (SMALL_READ_HEADER_LEN + 4 + 512);
+		m.header = header_for(id);
+		m.len = 512;
+		put_op(DT_READ_BLOCK, &m);
+		put(ok, dt_read_status_encode(DT_CHECKSUM_OK, ok));
+		ask(id, 1024, 512);
+		peer_run(&o, before + 512 + 4 + SMALL_READ_HEADER_LEN + 4 + 512 + 60);
+		for (int i = 0; i < 200 && peer.in_len < peer.want && !peer.ended; i++)
+			fix_run(5);
+		len = peer.in_len;
+		peer.in_len = before;
+		small = take_answers(&pos, true);
+		assert_int_equal(small, 20);
+		peer.in_len = (uint32_t)len;
+		assert_true(message(&pos, &p, &len)); /* the ordinary answer */
+		everything_comes_back();
+	}
+}
+
+/* The answer to a read, with and without the question. */
+static bool takes_small(int64_t id, bool ask_it, size_t *ret_len)
+{
+	const struct fake_opts o = stream(1);
+	Hd__OpReadBlockProto m = HD__OP_READ_BLOCK_PROTO__INIT;
+	Hd__BlockOpResponseProto *answer;
+	uint8_t ok[DT_STATUS_MAX];
+	const uint8_t *p = NULL;
+	uint32_t pos = 0;
+	bool takes;
+
+	m.header = header_for(id);
+	m.len = 512;
+	m.has_askssmall = m.askssmall = ask_it;
+	put_op(DT_READ_BLOCK, &m);
+	put(ok, dt_read_status_encode(DT_CHECKSUM_OK, ok));
+	peer_run(&o, 512);
+	for (int i = 0; i < 100 && !peer.ended && peer.in_len < peer.want; i++)
+		fix_run(20);
+	assert_true(message(&pos, &p, ret_len));
+	assert_int_equal(pb_unpack(&hd__block_op_response_proto__descriptor, p, *ret_len, &answer),
+			 0);
+	takes = answer->has_takessmall && answer->takessmall;
+	pb_free(answer);
+	everything_comes_back();
+	return takes;
+}
+
+static void only_who_asks_is_told(void **state)
+{
+	const int64_t id = make_block();
+	size_t asked_len, stock_len;
+	uint8_t *stock;
+	size_t n;
+
+	(void)state;
+	assert_true(takes_small(id, true, &asked_len));
+	assert_false(takes_small(id, false, &stock_len));
+	assert_int_equal(dt_read_response_encode(CRC_CRC32C, BPC, 0, false, &stock, &n), 0);
+	assert_int_equal(stock_len, n - 1);
+	free(stock);
+}
+
+/* A connection whose sends stay where they are. */
+static struct xop *held;
+static const struct xport_ops *real_ops;
+
+static void hold_send(struct xconn *c, const struct iovec *iov, int n, struct xop *op)
+{
+	(void)c, (void)iov, (void)n;
+	assert_null(held);
+	held = op;
+}
+
+static void let_go_and_close(struct xconn *c)
+{
+	if (held)
+		held->done(held, -ECANCELED);
+	held = NULL;
+	c->ops = real_ops;
+	real_ops->close(c);
+}
+
+/* Its answer lies there while others wait for buffers: it is closed, and they have them. */
+static void a_peer_that_takes_nothing_gives_way(void **state)
+{
+	const int64_t id = make_block();
+	const struct fake_opts o = {0};
+	struct xport_ops stalls;
+	struct dtp_conn *c;
+
+	(void)state;
+	asked_count = 0;
+	ask(id, 0, 4096);
+	peer_run(&o, 1);
+	c = container_of(core.conns.next, struct dtp_conn, link);
+	real_ops = c->xc->ops;
+	stalls = *real_ops;
+	stalls.send = hold_send;
+	stalls.close = let_go_and_close;
+	c->xc->ops = &stalls;
+	for (int i = 0; i < 100 && !held; i++)
+		fix_run(5);
+	assert_non_null(held);
+	block_read_reclaim_all(&core); /* it has not stalled for long */
+	fix_run(1);
+	assert_non_null(held);
+	assert_true(pool_slots_out(pool) > 0);
+	fix_run(2 * BUFFERS_STALL_NS / NS_PER_MS);
+	block_read_reclaim_all(&core);
+	for (int i = 0; i < 100 && pool_slots_out(pool); i++)
+		fix_run(5);
+	assert_null(held);
+	assert_int_equal(pool_slots_out(pool), 0);
+	everything_comes_back();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_of_many_gets_its_bytes),
+		cmocka_unit_test(no_more_are_under_way_than_may_be),
+		cmocka_unit_test(a_connection_of_small_reads_may_break_at_every_operation),
+		cmocka_unit_test(what_cannot_be_read_is_refused_and_the_connection_stays),
+		cmocka_unit_test(an_ordinary_op_waits_for_the_small_ones_before_it),
+		cmocka_unit_test(only_who_asks_is_told),
+		cmocka_unit_test(a_peer_that_takes_nothing_gives_way),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
