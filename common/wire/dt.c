@@ -33,7 +33,7 @@ static const struct {
 	 &hd__short_circuit_shm_request_proto__descriptor},
 	{DT_BLOCK_GROUP_CHECKSUM, "BLOCK_GROUP_CHECKSUM",
 	 &hd__op_block_group_checksum_proto__descriptor},
-	{DT_READ_SMALL, "READ_SMALL", &hd__op_read_small_proto__descriptor},
+	{DT_READ_SMALL, "READ_SMALL", NULL},
 	{DT_SYNC_LATER, "SYNC_LATER", &hd__op_sync_later_proto__descriptor},
 	{DT_CUSTOM, "CUSTOM", &hd__op_custom_proto__descriptor},
 };
@@ -438,13 +438,19 @@ int dt_read_response_encode(int crc_type, uint32_t bytes_per_checksum, uint64_t 
 
 /* ---- conversions ---- */
 
+static bool is_of_pool_id(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+	       c == '-' || c == '_' || c == '.';
+}
+
 bool dt_pool_id_ok(const char *pool)
 {
-	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				      "0123456789-_.";
-	const size_t len = strnlen(pool, BLOCK_POOL_ID_MAX);
+	size_t len = 0;
 
-	return len && len < BLOCK_POOL_ID_MAX && pool[0] != '.' && strspn(pool, allowed) == len;
+	while (len < BLOCK_POOL_ID_MAX && is_of_pool_id(pool[len]))
+		len++;
+	return len && len < BLOCK_POOL_ID_MAX && !pool[len] && pool[0] != '.';
 }
 
 int dt_block_from_proto(const Hd__ExtendedBlockProto *p, struct block *ret,

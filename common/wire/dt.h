@@ -49,7 +49,7 @@ enum dt_op {
 	DT_RELEASE_SHORT_CIRCUIT_FDS = 88,
 	DT_REQUEST_SHORT_CIRCUIT_SHM = 89,
 	DT_BLOCK_GROUP_CHECKSUM = 90,
-	DT_READ_SMALL = 125, /* our own: OpReadSmallProto; answered as small_read.h says */
+	DT_READ_SMALL = 125, /* our own: small_read.h */
 	DT_SYNC_LATER = 126, /* our own: OpSyncLaterProto */
 	DT_CUSTOM = 127,
 };

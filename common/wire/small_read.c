@@ -2,8 +2,63 @@
 #include "common/wire/small_read.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "common/base/cursor.h"
+
+#define REQUEST_LEN 37u /* the fixed fields */
+
+size_t small_read_request_encode(const struct small_read_request *q, uint8_t *out, size_t cap)
+{
+	const size_t pool_len = strlen(q->pool);
+	const size_t len = REQUEST_LEN + pool_len + q->identifier_len + q->password_len;
+	struct wr w = wr_init(out, cap);
+
+	if (pool_len >= BLOCK_POOL_ID_MAX || q->identifier_len > UINT16_MAX ||
+	    q->password_len > UINT16_MAX)
+		return 0;
+	wr_be16(&w, DT_VERSION);
+	wr_u8(&w, DT_READ_SMALL);
+	wr_varint(&w, len);
+	wr_be32(&w, q->tag);
+	wr_be32(&w, q->len);
+	wr_be64(&w, q->offset);
+	wr_be64(&w, (uint64_t)q->block.id);
+	wr_be64(&w, q->block.gs);
+	wr_u8(&w, (uint8_t)pool_len);
+	wr_be16(&w, (uint16_t)q->identifier_len);
+	wr_be16(&w, (uint16_t)q->password_len);
+	wr_bytes(&w, q->pool, pool_len);
+	wr_bytes(&w, q->identifier, q->identifier_len);
+	wr_bytes(&w, q->password, q->password_len);
+	return w.bad ? 0 : cap - wr_room(&w);
+}
+
+int small_read_request_decode(const uint8_t *buf, size_t len, struct small_read_request *ret,
+			      char ret_pool[BLOCK_POOL_ID_MAX])
+{
+	struct rd r = rd_init(buf, len);
+	const uint8_t *pool;
+	size_t pool_len;
+
+	ret->tag = rd_be32(&r);
+	ret->len = rd_be32(&r);
+	ret->offset = rd_be64(&r);
+	ret->block = (struct block){.id = (int64_t)rd_be64(&r)};
+	ret->block.gs = rd_be64(&r);
+	pool_len = rd_u8(&r);
+	ret->identifier_len = rd_be16(&r);
+	ret->password_len = rd_be16(&r);
+	pool = rd_bytes(&r, pool_len);
+	ret->identifier = rd_bytes(&r, ret->identifier_len);
+	ret->password = rd_bytes(&r, ret->password_len);
+	if (r.bad || rd_left(&r) || pool_len >= BLOCK_POOL_ID_MAX || memchr(pool, 0, pool_len))
+		return -EPROTO;
+	memcpy(ret_pool, pool, pool_len);
+	ret_pool[pool_len] = '\0';
+	ret->pool = ret_pool;
+	return 0;
+}
 
 void small_read_answer_encode(const struct small_read_answer *a, uint8_t out[SMALL_READ_HEADER_LEN])
 {

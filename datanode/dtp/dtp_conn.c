@@ -13,6 +13,9 @@
 #include "common/base/metrics.h"
 #include "common/wire/small_read.h"
 
+#define SMALLS_FEW 4u
+#define DTP_BUF_OF_MANY 8192u
+
 /* ---- receiving ---- */
 
 static void on_recv(struct xop *op, int res)
@@ -227,6 +230,7 @@ void dtp_break(struct dtp_conn *c, int rc, const char *what)
 	dtp_ready(c);
 }
 
+/* @msg: of protobuf, but for READ_SMALL. */
 static void op_dispatch(struct dtp_conn *c, uint8_t op, void *msg)
 {
 	switch ((enum dt_op)op) {
@@ -255,7 +259,7 @@ static void op_dispatch(struct dtp_conn *c, uint8_t op, void *msg)
 		dtp_fds_start(c, (const Hd__OpRequestShortCircuitAccessProto *)msg);
 		break;
 	case DT_READ_SMALL:
-		dtp_small_start(c, (const Hd__OpReadSmallProto *)msg);
+		dtp_small_start(c, (const struct small_read_request *)msg);
 		break;
 	case DT_SYNC_LATER:
 		dtp_sync_later_start(c, (const Hd__OpSyncLaterProto *)msg);
@@ -287,15 +291,37 @@ void dtp_small_gone(struct dtp_conn *c)
 	dtp_ready(c); /* another op may begin */
 }
 
+/* All its bytes are here: @msg, of @len, and nothing of it is needed later. */
+static int op_begin(struct dtp_conn *c, uint8_t op, const uint8_t *msg, size_t len)
+{
+	char pool[BLOCK_POOL_ID_MAX];
+	struct small_read_request q;
+	void *m = NULL;
+	int rc = op == DT_READ_SMALL ? small_read_request_decode(msg, len, &q, pool)
+				     : pb_unpack(dt_op_desc(op), msg, len, &m);
+
+	if (rc < 0)
+		return rc;
+	c->fresh = false;
+	c->state = DTP_BUSY;
+	idle_leave(c);
+	op_dispatch(c, op, op == DT_READ_SMALL ? (void *)&q : m);
+	pb_free(m);
+	if (c->op || c->state != DTP_BUSY)
+		return 0;
+	c->state = DTP_OP;
+	if (!c->small_count)
+		idle_enter(c);
+	return 0;
+}
+
 /* Decode the op once all its bytes are here; say how many more are needed. */
 static int op_take(struct dtp_conn *c, uint32_t *need)
 {
-	const ProtobufCMessageDescriptor *desc;
 	const uint32_t have = dtp_buf_len(&c->in);
 	uint32_t prefix;
 	ssize_t total;
 	uint8_t *p = dtp_buf_at(&c->in), op;
-	void *msg;
 	int rc;
 
 	*need = DT_OP_HEADER_LEN + 1;
@@ -304,8 +330,7 @@ static int op_take(struct dtp_conn *c, uint32_t *need)
 	rc = dt_op_header_decode(p, &op);
 	if (rc < 0)
 		return rc;
-	desc = dt_op_desc(op);
-	if (!desc)
+	if (op != DT_READ_SMALL && !dt_op_desc(op))
 		return -EPROTO;
 	if (!may_begin(c, op))
 		return 0;
@@ -316,26 +341,21 @@ static int op_take(struct dtp_conn *c, uint32_t *need)
 	*need = DT_OP_HEADER_LEN + (uint32_t)total;
 	if (have < *need || !prefix)
 		return 0;
-	rc = pb_unpack(desc, p + DT_OP_HEADER_LEN + prefix, (size_t)total - prefix, &msg);
-	if (rc < 0)
-		return rc;
-	dtp_buf_take(&c->in, *need);
-	c->fresh = false;
-	c->state = DTP_BUSY;
-	idle_leave(c);
-	op_dispatch(c, op, msg);
-	pb_free(msg);
-	if (!c->op && c->state == DTP_BUSY) {
-		c->state = DTP_OP;
-		if (!c->small_count)
-			idle_enter(c);
-	}
-	return 1;
+	dtp_buf_take(&c->in, *need); /* its bytes stay where they are until the next receive */
+	rc = op_begin(c, op, p + DT_OP_HEADER_LEN + prefix, (size_t)total - prefix);
+	return rc < 0 ? rc : 1;
+}
+
+/* How much is received at a time: where many small reads are under way, many more come. */
+static uint32_t room_for_ops(const struct dtp_conn *c)
+{
+	return c->small_count > SMALLS_FEW ? DTP_BUF_OF_MANY : DTP_BUF;
 }
 
 static void conn_do_op(struct dtp_conn *c)
 {
-	uint32_t need = 0;
+	const uint32_t small_before = c->small_count;
+	uint32_t need = 0, room;
 	int rc;
 
 	do {
@@ -349,12 +369,17 @@ static void conn_do_op(struct dtp_conn *c)
 	}
 	if (rc > 0 || c->broken)
 		return;
-	if (!dtp_buf_len(&c->in) && !c->receiving && c->in.size > DTP_BUF) {
+	if (c->small_count > small_before) {
+		dtp_ready(c); /* the next receive goes to the kernel with what these ask of it */
+		return;
+	}
+	room = room_for_ops(c);
+	if (!dtp_buf_len(&c->in) && !c->receiving && c->in.size > room) {
 		free(c->in.data);
 		c->in = (struct dtp_buf){0};
 	}
 	c->state = DTP_WAIT_OP;
-	if (dtp_fill(c, need, need > DTP_BUF ? need : DTP_BUF,
+	if (dtp_fill(c, need, need > room ? need : room,
 		     dtp_in_ns(c, c->fresh || c->small_count || dtp_buf_len(&c->in)
 					  ? c->core->waits.read_ns
 					  : c->core->waits.keepalive_ns)))

@@ -114,7 +114,8 @@ int dtp_receive_start(struct dtp_conn *c, struct write_params *params,
 		      void (*finished)(void *arg, int rc), void *arg);
 
 /** READ_SMALL (dtp_small.c): at most SMALL_READS_MAX at a time, and no other op beside them. */
-void dtp_small_start(struct dtp_conn *c, const Hd__OpReadSmallProto *msg);
+struct small_read_request;
+void dtp_small_start(struct dtp_conn *c, const struct small_read_request *q);
 /** Send the answers that are due. */
 void dtp_small_step(struct dtp_conn *c);
 /** The connection closes: dtp_small_gone() comes for each. */

@@ -228,21 +228,29 @@ void dtp_small_abort(struct dtp_conn *c)
 
 /* ---- the op ---- */
 
-static int start(struct dtp_small *d, const Hd__OpReadSmallProto *msg, struct err *err)
+/* The block, and whether the token allows it. */
+static int check(struct engine_core *core, const struct small_read_request *q, struct block *ret,
+		 struct block_pool **ret_bp, struct err *err)
 {
-	struct engine_core *core = d->conn->core;
-	struct read_params params = {.off = msg->offset, .len = msg->len, .want_crcs = true};
-	int rc = dtp_block(core, msg->header,
-			   (struct token_access){.mode = HD__ACCESS_MODE_PROTO__READ},
-			   &params.block, &params.bp, err);
+	Hd__ExtendedBlockProto block;
+	Hd__BaseHeaderProto base = HD__BASE_HEADER_PROTO__INIT;
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
 
-	if (rc == 0 && (msg->len == 0 || msg->len > SMALL_READ_MAX))
-		rc = err_set(err, -EOPNOTSUPP, "%u bytes are no small read", msg->len);
-	return rc ?: block_read_open(core, &params, &d->sink, &d->r);
+	if (q->len == 0 || q->len > SMALL_READ_MAX)
+		return err_set(err, -EOPNOTSUPP, "%u bytes are no small read", q->len);
+	dt_block_to_proto(&q->block, q->pool, &block);
+	token.identifier =
+		(ProtobufCBinaryData){q->identifier_len, (uint8_t *)(uintptr_t)q->identifier};
+	token.password = (ProtobufCBinaryData){q->password_len, (uint8_t *)(uintptr_t)q->password};
+	base.block = &block;
+	base.token = q->identifier_len ? &token : NULL;
+	return dtp_block(core, &base, (struct token_access){.mode = HD__ACCESS_MODE_PROTO__READ},
+			 ret, ret_bp, err);
 }
 
-void dtp_small_start(struct dtp_conn *c, const Hd__OpReadSmallProto *msg)
+void dtp_small_start(struct dtp_conn *c, const struct small_read_request *q)
 {
+	struct read_params params = {.off = q->offset, .len = q->len, .want_crcs = true};
 	struct dtp_small *d = calloc(1, sizeof(*d));
 	struct err err = ERR_INIT;
 	int rc;
@@ -252,12 +260,13 @@ void dtp_small_start(struct dtp_conn *c, const Hd__OpReadSmallProto *msg)
 		return;
 	}
 	d->conn = c;
-	d->a = (struct small_read_answer){.tag = msg->tag, .status = DT_SUCCESS};
-	d->offset = msg->offset;
+	d->a = (struct small_read_answer){.tag = q->tag, .status = DT_SUCCESS};
+	d->offset = q->offset;
 	d->sink = (struct read_sink){.ops = &sink_ops, .peer = c->peer};
 	list_add_tail(&c->smalls, &d->link);
 	c->small_count++;
-	rc = start(d, msg, &err);
+	rc = check(c->core, q, &params.block, &params.bp, &err);
+	rc = rc ?: block_read_open(c->core, &params, &d->sink, &d->r);
 	if (rc < 0) {
 		log_info("op=read_small peer=%s: %s", c->peer, err.rc ? err.text : err_name(rc));
 		refuse(d, dt_errno_status(rc));

@@ -28,14 +28,15 @@ static uint32_t asked_count;
 
 static void ask(int64_t id, uint32_t off, uint32_t len)
 {
-	Hd__OpReadSmallProto m = HD__OP_READ_SMALL_PROTO__INIT;
+	const struct small_read_request q = {.tag = asked_count + 1000,
+					     .len = len,
+					     .offset = off,
+					     .block = {.id = id, .gs = 1001},
+					     .pool = POOL_ID};
+	uint8_t buf[200];
 
-	m.header = header_for(id)->baseheader;
-	m.offset = off;
-	m.len = len;
-	m.tag = asked_count + 1000;
 	asked[asked_count++] = (struct asked){off, len, false};
-	put_op(DT_READ_SMALL, &m);
+	put(buf, small_read_request_encode(&q, buf, sizeof(buf)));
 }
 
 static void ask_many(int64_t id, uint32_t n)

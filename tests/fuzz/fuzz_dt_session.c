@@ -266,7 +266,7 @@ static void op(struct rd *in, bool made)
 	struct rd bytes = input_part(in);
 	struct wr w = wr_init(room, sizeof(room));
 
-	if (made)
+	if (made && dt_op_desc(code))
 		message_make(&bytes, dt_op_desc(code), &words, &w);
 	else
 		wr_bytes(&w, bytes.p, rd_left(&bytes));

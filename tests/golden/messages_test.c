@@ -66,7 +66,6 @@ static const char *const own[] = {
 static const char *const own_messages[] = {
 	"hd.ReplaceBlocksRequestProto",
 	"hd.ReplaceBlocksResponseProto",
-	"hd.OpReadSmallProto",
 	"hd.OpSyncLaterProto",
 };
 

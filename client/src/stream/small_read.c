@@ -5,27 +5,24 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/base/cursor.h"
-#include "common/wire/pb.h"
 
 size_t small_read_encode(const struct read_setup *r, uint32_t tag,
 			 uint8_t out[SMALL_READ_REQUEST_MAX])
 {
-	Hd__OpReadSmallProto op = HD__OP_READ_SMALL_PROTO__INIT;
-	Hd__BaseHeaderProto base = HD__BASE_HEADER_PROTO__INIT;
-	Hd__ExtendedBlockProto block = read_block(r);
-	struct wr w = wr_init(out, SMALL_READ_REQUEST_MAX);
+	const Hd__ExtendedBlockProto *b = r->lb->b;
+	const Hc__TokenProto *t = r->lb->blocktoken;
+	const struct small_read_request q = {
+		.tag = tag,
+		.len = (uint32_t)r->len,
+		.offset = r->offset,
+		.block = {.id = (int64_t)b->blockid, .gs = r->gs ?: b->generationstamp},
+		.pool = b->poolid,
+		.identifier = t->identifier.data,
+		.identifier_len = t->identifier.len,
+		.password = t->password.data,
+		.password_len = t->password.len};
 
-	base.block = &block;
-	base.token = r->lb->blocktoken;
-	op.header = &base;
-	op.offset = r->offset;
-	op.len = (uint32_t)r->len;
-	op.tag = tag;
-	wr_be16(&w, DT_VERSION);
-	wr_u8(&w, DT_READ_SMALL);
-	pb_put_delim(&w, &op);
-	return w.bad ? 0 : SMALL_READ_REQUEST_MAX - wr_room(&w);
+	return small_read_request_encode(&q, out, SMALL_READ_REQUEST_MAX);
 }
 
 int small_read_peek(struct sock *s, struct small_read_answer *ret, const uint8_t **ret_bytes)

@@ -17,7 +17,6 @@
 
 #include "client/src/stream/small_read.h"
 #include "common/base/clock.h"
-#include "common/wire/pb.h"
 
 #define BPC 8u
 #define BLOCK_LEN 45u /* five chunks and a bit */
@@ -128,7 +127,8 @@ static void the_request_says_what_is_wanted(void **state)
 {
 	const struct answer t = answer_for(3, 10);
 	uint8_t buf[SMALL_READ_REQUEST_MAX], op;
-	Hd__OpReadSmallProto *m;
+	char pool[BLOCK_POOL_ID_MAX];
+	struct small_read_request q;
 	uint32_t prefix;
 	ssize_t n, total;
 
@@ -141,15 +141,15 @@ static void the_request_says_what_is_wanted(void **state)
 	assert_int_equal(op, DT_READ_SMALL);
 	total = dt_delim_need(buf + DT_OP_HEADER_LEN, (size_t)n - DT_OP_HEADER_LEN, 1000, &prefix);
 	assert_int_equal(DT_OP_HEADER_LEN + total, n);
-	assert_int_equal(pb_unpack(dt_op_desc(op), buf + DT_OP_HEADER_LEN + prefix,
-				   (size_t)total - prefix, &m),
+	assert_int_equal(small_read_request_decode(buf + DT_OP_HEADER_LEN + prefix,
+						   (size_t)total - prefix, &q, pool),
 			 0);
-	assert_int_equal(m->offset, 3);
-	assert_int_equal(m->len, 10);
-	assert_int_equal(m->tag, TAG + 1);
-	assert_int_equal(m->header->block->blockid, 9);
-	assert_int_equal(m->header->block->generationstamp, 5);
-	pb_free(m);
+	assert_int_equal(q.offset, 3);
+	assert_int_equal(q.len, 10);
+	assert_int_equal(q.tag, TAG + 1);
+	assert_int_equal(q.block.id, 9);
+	assert_int_equal(q.block.gs, 5);
+	assert_string_equal(pool, "BP-1");
 	assert_true(kept());
 }
 

@@ -50,6 +50,18 @@ def latency(record):
     return table(['streams', 'p50 ms', 'Java', 'p99 ms', 'Java', 'times', 'p99.9 ms', 'Java', 'reads/s', 'Java', 'streams lose', 'Java'], lines)
 
 
+def small_reads(record):
+    """A row for each way to read: both nodes and fio side by side."""
+    rows = {(r['row'], r['node']): r for r in record['rows']}
+    lines = []
+    for row in dict.fromkeys(r['row'] for r in record['rows']):
+        ours, java, fio = (rows.get((row, node), {}) for node in ('dfs-datanode', 'Java', 'fio'))
+        rates = [x.get('reads_per_s') for x in (ours, java, fio)]
+        lines.append([row, *(cell(x) for x in rates), cell(ratio(rates[0], rates[1]), 1), cell(ratio(rates[0], rates[2]), 2),
+                      *(cell(x.get('mean_us')) for x in (ours, java, fio)), *(cell(x.get(name), 1) for name in ('node_cpu_us', 'client_cpu_us') for x in (ours, java))])
+    return table(['under way', 'reads/s', 'Java', 'fio', 'times Java', 'of fio', 'mean us', 'Java', 'fio', 'node CPU us', 'Java', 'client CPU us', 'Java'], lines)
+
+
 def namenode(record):
     return table(['operation', 'driver', 'dfs-namenode /s', 'Apache /s', 'times'],
                  [[r['op'], r['driver'], cell(r.get('ours_per_s')), cell(r.get('apache_per_s')), times(r, 'ours_per_s', 'apache_per_s', 2)]
