@@ -12,6 +12,8 @@
 #include "common/base/metrics.h"
 #include "common/transport/verbs_internal.h"
 
+#define LAST_WQE_TRY_NS (50 * NS_PER_MS)
+#define LAST_WQE_TRIES 4
 #define DRAIN_ROUNDS 1024 /* x VERBS_BATCH completions: what a completion queue holds */
 
 static struct vconn *vconn_of(struct xconn *x)
@@ -43,9 +45,33 @@ static void post_marker(struct vconn *c)
 
 	wr.wr_id = (uint64_t)c->slot << 40 | (uint64_t)c->gen << 24 |
 		   (c->sq_head & (VERBS_SQ_DEPTH - 1));
-	if (c->sq_head - c->sq_tail == VERBS_SQ_DEPTH || ibv_post_send(c->id->qp, &wr, &bad))
+	if (c->sq_head - c->sq_tail == VERBS_SQ_DEPTH || ibv_post_send(c->qp, &wr, &bad))
 		return; /* the deadline brings the connection home */
 	c->sq[c->sq_head++ & (VERBS_SQ_DEPTH - 1)] = (struct vrec){.kind = V_MARKER};
+}
+
+/* Providers differ: whether one tells of the last receive of a queue pair is learnt. Where nobody
+ * knows yet, a while is waited. */
+static uint64_t last_wqe_patience(const struct vconn *c)
+{
+	if (c->active || !c->dev->srq || c->last_wqe)
+		return 0;
+	return c->dev->last_wqe == LAST_WQE_SENT      ? VERBS_DRAIN_NS
+	       : c->dev->last_wqe == LAST_WQE_UNKNOWN ? LAST_WQE_TRY_NS
+						      : 0;
+}
+
+/* Into error, at once: the device moves nothing more for it. What the peer is told can wait. */
+static void shut(struct vconn *c)
+{
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
+	const uint64_t now = clock_mono_ns();
+
+	c->drain_deadline_ns = now + VERBS_DRAIN_NS;
+	c->last_wqe_deadline_ns = now + last_wqe_patience(c);
+	(void)ibv_modify_qp(c->qp, &a, IBV_QP_STATE);
+	post_marker(c);
+	vconn_ask(c, DO_HANG_UP);
 }
 
 void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
@@ -53,21 +79,15 @@ void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
 	struct xop *op;
 	va_list ap;
 
-	if (c->state == VC_WAIT_FLUSH)
+	if (c->state == VC_WAIT_FLUSH || c->state == VC_WAIT_DESTROYED)
 		return;
 	c->state = VC_WAIT_FLUSH;
 	c->error = rc;
-	c->drain_deadline_ns = clock_mono_ns() + VERBS_DRAIN_NS;
 	va_start(ap, fmt);
 	vsnprintf(c->reason, sizeof(c->reason), fmt, ap);
 	va_end(ap);
-	if (c->id && c->id->qp) {
-		struct ibv_qp_attr a = {.qp_state = IBV_QPS_ERR};
-
-		if (rdma_disconnect(c->id) < 0)
-			(void)ibv_modify_qp(c->id->qp, &a, IBV_QP_STATE);
-		post_marker(c);
-	}
+	if (c->qp)
+		shut(c);
 	op = c->connect_op;
 	c->connect_op = NULL;
 	if (op)
@@ -85,6 +105,17 @@ void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
 
 /* ---- the step ---- */
 
+static bool last_wqe_is_awaited(struct vconn *c)
+{
+	if (c->last_wqe || !last_wqe_patience(c))
+		return false;
+	if (clock_mono_ns() < c->last_wqe_deadline_ns)
+		return true;
+	if (c->dev->last_wqe == LAST_WQE_UNKNOWN && ++c->dev->last_wqe_missed == LAST_WQE_TRIES)
+		c->dev->last_wqe = LAST_WQE_NEVER;
+	return false;
+}
+
 bool vconn_step(struct rop *op)
 {
 	struct vconn *c = container_of(op, struct vconn, rop);
@@ -93,14 +124,17 @@ bool vconn_step(struct rop *op)
 		vconn_flush(c);
 	if (c->state != VC_WAIT_FLUSH || !c->closing)
 		return false;
-	if (c->id && c->id->qp && c->sq_head != c->sq_tail &&
-	    clock_mono_ns() < c->drain_deadline_ns)
+	if (c->qp && c->sq_head != c->sq_tail && clock_mono_ns() < c->drain_deadline_ns)
 		return false;
-	/* receives of this queue pair that are in the completion queue must not meet its successor
-	 */
+	if (c->qp && last_wqe_is_awaited(c)) {
+		vconn_start_timer(c);
+		return false;
+	}
+	/* what the device has cleaned out of its queue nobody would post again */
 	vdev_drain(c->dev);
-	vconn_destroy(c);
-	return true;
+	c->state = VC_WAIT_DESTROYED;
+	vconn_ask(c, DO_DESTROY);
+	return false;
 }
 
 /* ---- completions ---- */
@@ -135,7 +169,7 @@ static struct vconn *conn_by_id(struct verbs *v, uint64_t wr_id)
 static void on_sent(struct verbs *v, const struct ibv_wc *wc)
 {
 	struct vconn *c = conn_by_id(v, wc->wr_id);
-	uint32_t end;
+	uint32_t end, back = 0;
 
 	if (!c)
 		return;
@@ -152,6 +186,8 @@ static void on_sent(struct verbs *v, const struct ibv_wc *wc)
 		bool ok = pos != end || wc->status == IBV_WC_SUCCESS;
 
 		c->awaited -= vrec_is_awaited(&rec);
+		c->cqes--;
+		back++;
 		if (rec.txbuf)
 			vdev_tx_put(c->dev, rec.txbuf);
 		if (rec.kind == V_PULL)
@@ -163,6 +199,11 @@ static void on_sent(struct verbs *v, const struct ibv_wc *wc)
 		if (pos == end)
 			break;
 	}
+	if (c->sq_tail == c->sq_head && c->cqes) { /* at rest it keeps the marker's */
+		back += c->cqes - 1;
+		c->cqes = 1;
+	}
+	vdev_cqes_put(c->dev, back);
 	vconn_ready(c);
 }
 
@@ -191,8 +232,8 @@ static void deliver(struct vconn *c)
 	op->done(op, (int)len);
 }
 
-/* Take the grant out of a message. False: the peer does not know what it grants, or has sent more
- * than it was granted. */
+/* Take the grant out of a message. False: the connection has ended, because the peer does not know
+ * what it grants, or has sent more than it was granted. */
 static bool hear_credits(struct vconn *c, const struct vrx *rx)
 {
 	uint32_t off = c->v->opts.protocol->credit_offset;
@@ -201,12 +242,21 @@ static bool hear_credits(struct vconn *c, const struct vrx *rx)
 
 	(void)rd_bytes(&r, off);
 	heard = rd_be16(&r);
-	if (r.bad || grant_received(&c->grant) < 0)
+	if (r.bad) {
+		vconn_fail(c, -EPROTO, "malformed message");
 		return false;
+	}
+	if (grant_received(&c->grant) < 0) {
+		metric_add(METRIC_RDMA_OVERRUNS, 1);
+		vconn_fail(c, -EPROTO, "the peer sent more than it was granted");
+		return false;
+	}
 	if (heard != c->credit.granted)
 		vconn_ready(c);
-	if (credit_heard(&c->credit, heard) < 0)
+	if (credit_heard(&c->credit, heard) < 0) {
+		vconn_fail(c, -EPROTO, "the peer grants what cannot be");
 		return false;
+	}
 	c->heard_ns = reactor_now_ns(c->v->reactor);
 	return true;
 }
@@ -216,7 +266,7 @@ static struct vconn *conn_by_qpn(struct verbs *v, const struct vdev *d, uint32_t
 	list_for_each (l, &v->by_qpn[qpn % VERBS_QPN_BUCKETS]) {
 		struct vconn *c = container_of(l, struct vconn, qpn_link);
 
-		if (c->dev == d && c->id->qp->qp_num == qpn)
+		if (c->dev == d && c->qp->qp_num == qpn)
 			return c;
 	}
 	return NULL;
@@ -231,34 +281,16 @@ static void recycle(struct vrx *rx)
 	vrx_post(rx);
 }
 
-static void on_received(struct verbs *v, struct vdev *d, const struct ibv_wc *wc)
+void vconn_message(struct vconn *c, struct vrx *rx)
 {
-	bool own = wc->wr_id & 1ull << 62;
-	struct vconn *c =
-		own ? conn_by_id(v, wc->wr_id & ~(3ull << 62)) : conn_by_qpn(v, d, wc->qp_num);
-	uint32_t idx = (uint32_t)(wc->wr_id & 0xffffff);
-	const struct verbs_protocol *p = v->opts.protocol;
-	struct vrx *rx;
+	const struct verbs_protocol *p = c->v->opts.protocol;
 
-	if (own && !c)
-		return;
-	rx = own ? &c->rx[idx] : &d->rx[idx];
-	if (wc->status != IBV_WC_SUCCESS) {
-		if (c) /* flushed, too: the queue pair fell into error, and nothing else tells */
-			vconn_fail(c, wc_error(wc->status), "receive failed: %s",
-				   ibv_wc_status_str(wc->status));
-		recycle(rx);
-		return;
-	}
-	rx->len = wc->byte_len < VERBS_MESSAGE_MAX ? wc->byte_len : VERBS_MESSAGE_MAX;
-	rx->payload_len = wc->byte_len - rx->len;
-	if (!c || c->state == VC_WAIT_FLUSH) { /* late: of a connection that is gone */
+	if (c->state == VC_WAIT_FLUSH || c->state == VC_WAIT_DESTROYED) {
 		recycle(rx);
 		return;
 	}
 	if (!hear_credits(c, rx)) {
 		recycle(rx);
-		vconn_fail(c, -EPROTO, "malformed message or impossible credits");
 		return;
 	}
 	rx->conn = c;
@@ -269,6 +301,36 @@ static void on_received(struct verbs *v, struct vdev *d, const struct ibv_wc *wc
 	list_add_tail(&c->rxq, &rx->link);
 	if (c->recv_op)
 		deliver(c);
+}
+
+static void on_received(struct verbs *v, struct vdev *d, const struct ibv_wc *wc)
+{
+	bool own = wc->wr_id & 1ull << 62;
+	struct vconn *c =
+		own ? conn_by_id(v, wc->wr_id & ~(3ull << 62)) : conn_by_qpn(v, d, wc->qp_num);
+	uint32_t idx = (uint32_t)(wc->wr_id & 0xffffff);
+	struct vrx *rx;
+
+	if (own && !c)
+		return;
+	rx = own ? &c->rx[idx] : &d->rx[idx];
+	if (wc->status != IBV_WC_SUCCESS) {
+		/* flushed, too: the queue pair fell into error, and nothing else tells; but of a
+		 * connection that is being made the control thread does */
+		if (c && c->state != VC_WAIT_CM)
+			vconn_fail(c, wc_error(wc->status), "receive failed: %s",
+				   ibv_wc_status_str(wc->status));
+		recycle(rx);
+		return;
+	}
+	rx->len = wc->byte_len < VERBS_MESSAGE_MAX ? wc->byte_len : VERBS_MESSAGE_MAX;
+	rx->payload_len = wc->byte_len - rx->len;
+	if (!c) /* late: of a connection that is gone */
+		recycle(rx);
+	else if (c->state == VC_WAIT_CM) /* the control thread has not said so yet */
+		list_add_tail(&c->early, &rx->link);
+	else
+		vconn_message(c, rx);
 }
 
 void vdev_drain(struct vdev *d)
@@ -323,7 +385,7 @@ static void submit(struct vconn *c, struct list *queue, struct xop *op, struct v
 {
 	struct vreq *in = vreq_of(op);
 
-	if (c->state == VC_WAIT_FLUSH || c->closing) {
+	if (c->error || c->closing) {
 		op->done(op, c->error ? c->error : -ECANCELED);
 		return;
 	}
@@ -356,7 +418,7 @@ static void verbs_recv(struct xconn *x, void *buf, uint32_t len, struct xop *op)
 	struct vconn *c = vconn_of(x);
 
 	assert(!c->recv_op);
-	if (c->closing || (list_empty(&c->rxq) && c->state == VC_WAIT_FLUSH)) {
+	if (c->closing || (list_empty(&c->rxq) && c->error)) {
 		op->done(op, c->error ? c->error : -ECANCELED);
 		return;
 	}

@@ -21,7 +21,14 @@
  * and counted.
  * Ownership: struct verbs belongs to its reactor; connections close themselves down (flush, marker,
  * destroy) after xconn_close().
- * Threading: the reactor of struct verbs, but verbs_probe().
+ * Threading: the reactor of struct verbs, but verbs_probe(). Several reactors share one *control
+ * thread*, which sleeps on the descriptors of the connection manager and of the devices' events:
+ * it makes, accepts and destroys all queue pairs, and allocates and registers what they need. It
+ * gives a request for a connection to the reactor that has the fewest. A reactor itself calls the
+ * device only to post, to poll and to put a queue pair into error.
+ * Devices: each reactor has one completion queue, one shared receive queue and one registration of
+ * its pool on each. They are made in verbs_new(); for a device that appears later, when the first
+ * connection comes over it. A device that fails takes its connections with it (-ENODEV).
  * Limits: connections per reactor by CQ and SRQ size; above, requests are rejected with VERBS_BUSY.
  * Source: rdma_cm(7), ibv_post_send(3), hdfs-wire of this project: docs/wire.md.
  */
@@ -74,21 +81,29 @@ struct verbs_opts {
 	struct pool *landing;
 	uint32_t srq_depth; /* passive; 0: 1024 */
 	uint32_t credits;   /* most receives granted to one connection; 0: 32 */
+	/* of another reactor, whose control thread does for this one, too; NULL: a new one. The
+	 * last of them ends it */
+	struct verbs *share;
 };
 
 /** Is there an RDMA device? -ENODEV with cause and cure. */
 int verbs_probe(struct err *err);
+uint32_t verbs_device_count(void);
 /** -ENODEV; -ENOMEM with RLIMIT_MEMLOCK named. */
 int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret, struct err *err);
 /** Connections must be closed; waits for the last of them inside, at most a few seconds. */
 void verbs_free(struct verbs *v);
 
-/** rdma_listen on @o->addr (the port of the TCP listener). max_conns is honoured. */
+/** rdma_listen on @o->addr (the port of the TCP listener). max_conns is honoured. The first one of
+ *  those that share a control thread listens, the others join it: each request goes to the one that
+ *  has the fewest connections and room for another. */
 int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *err);
-/** Stop accepting: requests are rejected with VERBS_STOPPING. */
+/** Stop accepting. When nobody listens any more, requests that are on their way are rejected with
+ *  VERBS_STOPPING. */
 void verbs_unlisten(struct verbs *v);
-/** As xport_ops.connect. done(): 0, -EHOSTUNREACH (no RDMA route), -ECONNREFUSED (rejected: nobody
- *  listens or a reject of the protocol's), -ETIMEDOUT, -ENODEV; verbs_reason() says more. */
+/** As xport_ops.connect; negative: -ENOMEM. done(): 0, -EHOSTUNREACH (no RDMA route), -ECONNREFUSED
+ *  (rejected: nobody listens or a reject of the protocol's), -ETIMEDOUT, -ENODEV; verbs_reason()
+ *  says more. */
 int verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_ns, struct xop *op,
 		  struct xconn **ret);
 /** What the peer said when the connection was made. */

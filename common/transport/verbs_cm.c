@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RDMA connections begin and end here: rdma_cm events, queue pairs, listening, probing a device. */
+/* The connection manager, on the control thread: addresses and routes, queue pairs, requests and
+ * answers, until a connection is handed to its reactor; and again at its end. */
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/metrics.h"
@@ -19,205 +17,47 @@
 #define RNR_TIMER_CODE 12 /* 0.64 ms */
 #define READ_DEPTH_MAX 16
 #define CM_EVENTS_PER_TURN 32
-#define BACKLOG 128
-
-/* ---- connections ---- */
-
-static void vconn_free(struct rop *op)
-{
-	free(container_of(op, struct vconn, rop));
-}
-
-static void on_timer(struct rtimer *t);
-
-static struct vconn *vconn_new(struct verbs *v, bool active)
-{
-	struct vconn *c;
-	uint32_t slot;
-
-	for (slot = 0; slot < VERBS_CONNS_MAX && v->table[slot]; slot++)
-		;
-	if (slot == VERBS_CONNS_MAX)
-		return NULL;
-	c = calloc(1, sizeof(*c));
-	if (!c)
-		return NULL;
-	c->x.ops = &verbs_ops;
-	c->x.reactor = v->reactor;
-	c->v = v;
-	c->active = active;
-	c->slot = (uint16_t)slot;
-	c->gen = ++v->gen[slot];
-	v->table[slot] = c;
-	rop_init(&c->rop, vconn_step, vconn_free);
-	c->timer.fire = on_timer;
-	list_init(&c->rxq);
-	list_init(&c->txq);
-	list_init(&c->rdq);
-	list_init(&c->qpn_link);
-	list_init(&c->tx_link);
-	list_add_tail(&v->conns, &c->link);
-	v->conn_count++;
-	metric_set(METRIC_RDMA_CONNS, v->conn_count);
-	return c;
-}
-
-/* Everything has come home, or the deadline has passed: after rdma_destroy_qp() the device does not
- * touch our memory for this connection any more. */
-void vconn_destroy(struct vconn *c)
-{
-	struct verbs *v = c->v;
-	struct list *l;
-
-	reactor_timer_clear(v->reactor, &c->timer);
-	list_del(&c->qpn_link);
-	list_del(&c->tx_link);
-	if (c->id && c->id->qp)
-		rdma_destroy_qp(c->id);
-	while (c->sq_tail != c->sq_head) {
-		struct vrec rec = c->sq[c->sq_tail++ & (VERBS_SQ_DEPTH - 1)];
-
-		if (rec.txbuf)
-			vdev_tx_put(c->dev, rec.txbuf);
-		if (rec.op)
-			rec.op->done(rec.op, c->error);
-	}
-	while ((l = list_pop(&c->rxq))) {
-		struct vrx *rx = container_of(l, struct vrx, link);
-
-		rx->conn = NULL;
-		if (rx->shared)
-			vrx_post(rx);
-	}
-	slot_put(c->payload);
-	vconn_rx_free(c);
-	if (c->dev) {
-		c->dev->cqe_left += VERBS_SQ_DEPTH + c->rx_count;
-		if (!c->active)
-			c->dev->srq_left += c->grant.initial;
-	}
-	if (c->id)
-		rdma_destroy_id(c->id); /* every event of it is acked: cm_poll() copies and acks */
-	v->table[c->slot] = NULL;
-	list_del(&c->link);
-	if (c->x.gone)
-		c->x.gone(&c->x);
-	v->conn_count--;
-	metric_set(METRIC_RDMA_CONNS, v->conn_count);
-}
-
-void vconn_start_timer(struct vconn *c)
-{
-	uint64_t at = UINT64_MAX;
-	bool sending = c->awaited || !list_empty(&c->txq) || !list_empty(&c->rdq);
-
-	if (c->state == VC_WAIT_FLUSH)
-		at = c->drain_deadline_ns;
-	else if (c->state != VC_UP)
-		at = c->connect_deadline_ns;
-	else {
-		if (c->recv_op && c->x.recv_deadline_ns)
-			at = c->x.recv_deadline_ns;
-		if (sending && c->x.send_deadline_ns && c->x.send_deadline_ns < at)
-			at = c->x.send_deadline_ns;
-		if (!c->beat && c->spoke_ns + VERBS_HEARTBEAT_NS < at)
-			at = c->spoke_ns + VERBS_HEARTBEAT_NS;
-		if (c->heard_ns + VERBS_PATIENCE_NS < at)
-			at = c->heard_ns + VERBS_PATIENCE_NS;
-	}
-	if (at == UINT64_MAX)
-		reactor_timer_clear(c->v->reactor, &c->timer);
-	else if (!c->timer.deadline_ns ||
-		 at < c->timer.deadline_ns) /* early is harmless: see below */
-		reactor_timer_set(c->v->reactor, &c->timer, at);
-}
-
-static void on_timer(struct rtimer *t)
-{
-	struct vconn *c = container_of(t, struct vconn, timer);
-	uint64_t now = clock_mono_ns();
-	bool sending = c->awaited || !list_empty(&c->txq) || !list_empty(&c->rdq);
-	struct xop *op = c->recv_op;
-
-	if (c->state == VC_WAIT_FLUSH) {
-		if (now >= c->drain_deadline_ns)
-			vconn_ready(c); /* overdue: destroyed as it is */
-		else
-			vconn_start_timer(c);
-		return;
-	}
-	if (c->state != VC_UP) {
-		if (now >= c->connect_deadline_ns)
-			vconn_fail(c, -ETIMEDOUT, "no RDMA answer in time");
-	} else if (sending && c->x.send_deadline_ns && now >= c->x.send_deadline_ns) {
-		/* memory is in use until the queue pair is gone: nothing less ends the request */
-		vconn_fail(c, -ETIMEDOUT, "a request was not completed in time");
-	} else if (now >= c->heard_ns + VERBS_PATIENCE_NS) {
-		vconn_fail(c, -ETIMEDOUT, "the peer is silent");
-	} else if (op && c->x.recv_deadline_ns && now >= c->x.recv_deadline_ns) {
-		c->recv_op = NULL;
-		op->done(op, -ETIMEDOUT);
-	}
-	if (c->state == VC_UP && now >= c->spoke_ns + VERBS_HEARTBEAT_NS && !c->beat) {
-		c->beat = true;
-		vconn_ready(c);
-	}
-	vconn_start_timer(c);
-}
+#define BACKLOG 1024
 
 /* ---- queue pairs ---- */
 
+static struct ibv_qp_init_attr qp_attr(struct vconn *c, const struct vdev *d)
+{
+	return (struct ibv_qp_init_attr){
+		.qp_context = c,
+		.qp_type = IBV_QPT_RC,
+		.send_cq = d->cq,
+		.recv_cq = d->cq,
+		.srq = c->active ? NULL : d->srq,
+		.cap = {.max_send_wr = VERBS_SQ_DEPTH,
+			.max_recv_wr = c->active ? VERBS_ACTIVE_CREDITS : 0,
+			.max_send_sge = 2,
+			.max_recv_sge = c->active ? 1 : 0,
+			.max_inline_data = d->inline_max},
+	};
+}
+
 static int make_qp(struct vconn *c, struct err *err)
 {
-	struct verbs *v = c->v;
-	struct ibv_qp_init_attr a = {.qp_type = IBV_QPT_RC};
-	uint32_t cqes = VERBS_SQ_DEPTH + (c->active ? VERBS_ACTIVE_CREDITS : 0);
-	int rc = vdev_get(v, c->id->verbs, &c->dev, err);
+	uint32_t cqes = 1 + (c->active ? VERBS_ACTIVE_CREDITS : 0); /* one for the drain marker */
+	struct ibv_qp_init_attr a;
+	int rc;
+	struct vdev *d = control_dev(c->v, c->id->verbs, &rc, err);
 
-	if (rc < 0)
+	if (!d)
 		return rc;
-	if (c->dev->cqe_left < cqes) {
-		c->dev = NULL;
+	if (!vdev_cqes_take(d, cqes))
 		return err_set(err, -EBUSY, "the completion queue is full");
-	}
-	c->dev->cqe_left -= cqes;
+	c->cm_dev = d;
+	c->cqes = 1;
 	c->rx_count = c->active ? VERBS_ACTIVE_CREDITS : 0;
-	a.send_cq = a.recv_cq = c->dev->cq;
-	a.srq = c->active ? NULL : c->dev->srq;
-	a.cap.max_send_wr = VERBS_SQ_DEPTH;
-	a.cap.max_recv_wr = c->active ? VERBS_ACTIVE_CREDITS : 0;
-	a.cap.max_send_sge = 2;
-	a.cap.max_recv_sge = c->active ? 1 : 0;
-	a.cap.max_inline_data = VERBS_INLINE_WANTED;
-	rc = ret_errno(rdma_create_qp(c->id, c->active ? c->dev->pd_out : c->dev->pd_in, &a));
+	a = qp_attr(c, d);
+	rc = ret_errno(rdma_create_qp(c->id, c->active ? d->pd_out : d->pd_in, &a));
 	if (rc < 0)
 		return err_sys(err, rc, "making a queue pair failed");
 	c->max_inline = a.cap.max_inline_data;
-	list_add_tail(&v->by_qpn[c->id->qp->qp_num % VERBS_QPN_BUCKETS], &c->qpn_link);
-	if (c->active) {
-		rc = vconn_rx_new(c);
-		if (rc < 0)
-			return err_sys(err, rc, "posting receives failed");
-	}
-	return 0;
-}
-
-static struct verbs_hello my_hello(const struct vconn *c, uint8_t read_depth)
-{
-	return (struct verbs_hello){.credits = c->grant.granted,
-				    .message_max = VERBS_MESSAGE_MAX,
-				    .payload_max = c->active ? 0 : VERBS_PAYLOAD_MAX,
-				    .read_depth = read_depth,
-				    .role = c->active ? c->v->opts.role : c->v->opts.accept_role};
-}
-
-/* The peer has spoken: what it takes, and how much of it. */
-static void meet(struct vconn *c, const struct verbs_hello *peer)
-{
-	c->peer = *peer;
-	credit_init(&c->credit, peer->credits, VERBS_CREDITS_MAX);
-	c->x.max_message =
-		peer->message_max < VERBS_MESSAGE_MAX ? peer->message_max : VERBS_MESSAGE_MAX;
+	rc = c->active ? vconn_rx_new(c) : 0;
+	return rc < 0 ? err_sys(err, rc, "posting receives failed") : 0;
 }
 
 /* The CM has opened the queue pair for more than it should (docs/design/002). Nobody has business
@@ -234,19 +74,12 @@ static int lock_down(struct vconn *c)
 	return ret_code(ibv_modify_qp(c->id->qp, &a, IBV_QP_MIN_RNR_TIMER | IBV_QP_ACCESS_FLAGS));
 }
 
-static void note_addresses(struct vconn *c)
+static void copy_addr(struct net_addr *to, const struct sockaddr *from)
 {
-	const struct sockaddr *local = rdma_get_local_addr(c->id),
-			      *peer = rdma_get_peer_addr(c->id);
-
-	c->x.local.len = c->x.peer.len = sizeof(struct sockaddr_in);
-	if (local->sa_family == AF_INET6)
-		c->x.local.len = c->x.peer.len = sizeof(struct sockaddr_in6);
-	memcpy(&c->x.local.sa, local, c->x.local.len);
-	memcpy(&c->x.peer.sa, peer, c->x.peer.len);
+	to->len = from->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+					      : sizeof(struct sockaddr_in);
+	memcpy(&to->sa, from, to->len);
 }
-
-/* ---- the active side ---- */
 
 static void set_ack_timeout(struct rdma_cm_id *id)
 {
@@ -254,6 +87,8 @@ static void set_ack_timeout(struct rdma_cm_id *id)
 
 	(void)rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exp, sizeof(exp));
 }
+
+/* ---- the active side ---- */
 
 static uint32_t left_ms(const struct vconn *c)
 {
@@ -263,12 +98,30 @@ static uint32_t left_ms(const struct vconn *c)
 	return ms < 1 ? 1 : ms > 60000 ? 60000 : (uint32_t)ms;
 }
 
+static void cm_failed(struct vconn *c, const char *what)
+{
+	const int rc = neg_errno();
+
+	vconn_mail_failed(c, rc == -ENODEV || rc == -ENETUNREACH ? -EHOSTUNREACH : rc, "%s: %s",
+			  what, err_name(rc));
+}
+
+static void do_connect(struct vconn *c)
+{
+	c->cm_state = CM_ADDRESS;
+	if (rdma_create_id(c->v->control->channel, &c->id, c, RDMA_PS_TCP) < 0)
+		cm_failed(c, "no RDMA");
+	else if (rdma_resolve_addr(c->id, NULL, (struct sockaddr *)&c->x.peer.sa, (int)left_ms(c)) <
+		 0)
+		cm_failed(c, "no RDMA route");
+}
+
 static void on_addr(struct vconn *c)
 {
 	set_ack_timeout(c->id);
-	c->state = VC_WAIT_ROUTE;
+	c->cm_state = CM_ROUTE;
 	if (rdma_resolve_route(c->id, (int)left_ms(c)) < 0)
-		vconn_fail(c, -EHOSTUNREACH, "no RDMA route: %s", err_name(neg_errno()));
+		vconn_mail_failed(c, -EHOSTUNREACH, "no RDMA route: %s", err_name(neg_errno()));
 }
 
 static void on_route(struct vconn *c)
@@ -280,46 +133,32 @@ static void on_route(struct vconn *c)
 	int rc = make_qp(c, &err);
 
 	if (rc < 0) {
-		vconn_fail(c, rc, "%s", err.text);
+		vconn_mail_failed(c, rc, "%s", err.text);
 		return;
 	}
-	grant_init(&c->grant, VERBS_ACTIVE_CREDITS);
-	p.responder_resources = c->dev->attr.max_qp_rd_atom < READ_DEPTH_MAX
-					? (uint8_t)c->dev->attr.max_qp_rd_atom
+	p.responder_resources = c->cm_dev->attr.max_qp_rd_atom < READ_DEPTH_MAX
+					? (uint8_t)c->cm_dev->attr.max_qp_rd_atom
 					: READ_DEPTH_MAX;
-	h = my_hello(c, p.responder_resources);
+	h = vconn_hello(c, p.responder_resources);
 	p.private_data = hello;
 	p.private_data_len = (uint8_t)c->v->opts.protocol->hello_encode(&h, hello);
-	c->state = VC_WAIT_ACCEPT;
+	c->cm_state = CM_ANSWER;
 	if (rdma_connect(c->id, &p) < 0)
-		vconn_fail(c, neg_errno(), "rdma_connect: %s", err_name(neg_errno()));
+		vconn_mail_failed(c, neg_errno(), "rdma_connect: %s", err_name(neg_errno()));
 }
 
 static void on_established(struct vconn *c, const void *data, size_t len)
 {
-	struct xop *op = c->connect_op;
-	struct verbs_hello peer;
-
-	if (c->active) {
-		if (c->v->opts.protocol->hello_decode(data, len, &peer) < 0 || !peer.credits) {
-			vconn_fail(c, -EPROTO, "the peer's answer is malformed");
-			return;
-		}
-		meet(c, &peer);
+	if (c->active &&
+	    (c->v->opts.protocol->hello_decode(data, len, &c->peer) < 0 || !c->peer.credits)) {
+		vconn_mail_failed(c, -EPROTO, "the peer's answer is malformed");
+		return;
 	}
-	note_addresses(c);
+	copy_addr(&c->x.local, rdma_get_local_addr(c->id));
 	if (c->active)
 		(void)lock_down(c); /* a slower retry at worst; the slabs' own rights hold anyway */
-	c->state = VC_UP;
-	c->heard_ns = c->spoke_ns = reactor_now_ns(c->v->reactor);
-	vconn_start_timer(c);
-	vconn_ready(c);
-	if (c->active) {
-		c->connect_op = NULL;
-		op->done(op, 0);
-	} else {
-		c->v->listener.accepted(c->v->listener.arg, &c->x);
-	}
+	c->cm_state = CM_UP;
+	vconn_mail(c, MAIL_UP);
 }
 
 static void on_rejected(struct vconn *c, int status, const void *data, size_t len)
@@ -327,72 +166,31 @@ static void on_rejected(struct vconn *c, int status, const void *data, size_t le
 	const char *text = c->v->opts.protocol->reject_text(data, len);
 
 	if (*text)
-		vconn_fail(c, -ECONNREFUSED, "rejected: %s", text);
+		vconn_mail_failed(c, -ECONNREFUSED, "rejected: %s", text);
 	else
-		vconn_fail(c, -ECONNREFUSED,
-			   status == 8 ? "nothing listens for RDMA at that port"
-				       : "rejected by the connection manager (%d)",
-			   status);
-}
-
-int verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_ns, struct xop *op,
-		  struct xconn **ret)
-{
-	struct vconn *c;
-	int rc;
-
-	assert(v->opts.active);
-	c = vconn_new(v, true);
-	if (!c)
-		return -ENOMEM;
-	c->connect_op = op;
-	c->connect_deadline_ns = deadline_ns;
-	c->x.peer = *to;
-	rc = ret_errno(rdma_create_id(v->channel, &c->id, c, RDMA_PS_TCP));
-	if (!rc)
-		rc = ret_errno(rdma_resolve_addr(c->id, NULL, (struct sockaddr *)&c->x.peer.sa,
-						 (int)left_ms(c)));
-	if (rc < 0) {
-		c->connect_op = NULL;
-		vconn_destroy(c);
-		free(c);
-		return rc == -ENODEV || rc == -ENETUNREACH ? -EHOSTUNREACH : rc;
-	}
-	vconn_start_timer(c);
-	*ret = &c->x;
-	return 0;
+		vconn_mail_failed(c, -ECONNREFUSED,
+				  status == 8 ? "nothing listens for RDMA at that port"
+					      : "rejected by the connection manager (%d)",
+				  status);
 }
 
 /* ---- the passive side ---- */
 
-static void reject(struct verbs *v, struct rdma_cm_id *id, enum verbs_reject why)
+static void reject(const struct verbs_protocol *p, struct rdma_cm_id *id, enum verbs_reject why)
 {
 	uint8_t data[VERBS_PRIVATE_MAX];
-	size_t len = v->opts.protocol->reject_encode(why, data);
+	size_t len = p->reject_encode(why, data);
 
 	metric_add(METRIC_RDMA_REJECTS, 1);
 	(void)rdma_reject(id, data, (uint8_t)len);
-	rdma_destroy_id(id);
-}
-
-/* Many credits while there are many, fewer as connections come; 0: none left. */
-static uint16_t first_grant(const struct vdev *d)
-{
-	uint32_t most = d->v->opts.credits ? d->v->opts.credits : 32;
-	uint32_t share = d->srq_left / 8;
-
-	if (d->srq_left < 8)
-		return 0;
-	share = share < 4 ? 4 : share;
-	return (uint16_t)(share < most ? share : most);
 }
 
 /* Decodes the hello of a request. False: it is refused, *ret_why says why. */
-static bool request_is_fit(const struct verbs *v, const struct rdma_conn_param *conn,
+static bool request_is_fit(const struct verbs_protocol *p, const struct rdma_conn_param *conn,
 			   const void *data, size_t len, struct verbs_hello *ret_peer,
 			   enum verbs_reject *ret_why)
 {
-	const int rc = v->opts.protocol->hello_decode(data, len, ret_peer);
+	const int rc = p->hello_decode(data, len, ret_peer);
 
 	if (rc < 0)
 		*ret_why = rc == -EPROTONOSUPPORT ? VERBS_VERSION : VERBS_MALFORMED;
@@ -400,95 +198,157 @@ static bool request_is_fit(const struct verbs *v, const struct rdma_conn_param *
 		*ret_why = VERBS_MALFORMED;
 	else if (!conn->initiator_depth || !ret_peer->read_depth)
 		*ret_why = VERBS_NO_READ;
-	else if (v->stopping)
-		*ret_why = VERBS_STOPPING;
-	else if (v->listener.max_conns && v->conn_count >= v->listener.max_conns)
-		*ret_why = VERBS_BUSY;
 	else
 		return true;
 	return false;
 }
 
-/* A connection on @id, with its queue pair and the credits of its peer. NULL: there are no
- * resources for it, and @id is as it was. */
-static struct vconn *passive_new(struct verbs *v, struct rdma_cm_id *id)
+/* Of those that listen the one with the fewest connections; of several such, the one behind the
+ * last that was chosen. It has a connection more from now on. */
+static struct verbs *choose(struct verbs_control *k, enum verbs_reject *ret_why)
 {
-	struct vconn *c = vconn_new(v, false);
+	struct verbs *best = NULL;
+	struct list *from = k->last ? &k->last->control_link : &k->verbs;
+	struct list *l = from;
+	uint32_t least = UINT32_MAX;
+
+	*ret_why = VERBS_STOPPING;
+	do {
+		struct verbs *v;
+		uint32_t load;
+
+		l = l->next;
+		if (l == &k->verbs)
+			continue;
+		v = container_of(l, struct verbs, control_link);
+		if (!v->listening)
+			continue;
+		load = atomic_load(&v->load);
+		*ret_why = VERBS_BUSY;
+		if ((v->listener.max_conns && load >= v->listener.max_conns) ||
+		    load >= VERBS_CONNS_MAX || load >= least)
+			continue;
+		best = v;
+		least = load;
+	} while (l != from);
+	if (best) {
+		atomic_fetch_add(&best->load, 1);
+		k->last = best;
+	}
+	return best;
+}
+
+/* A connection on @id, with its queue pair. NULL: there are no resources for it, and @id is as it
+ * was. */
+static struct vconn *passive_new(struct verbs *v, struct rdma_cm_id *id,
+				 const struct rdma_conn_param *conn, const struct verbs_hello *peer)
+{
+	struct vconn *c = vconn_alloc(v, false);
 	struct err err = ERR_INIT;
-	int rc;
+	uint32_t depth =
+		conn->initiator_depth < peer->read_depth ? conn->initiator_depth : peer->read_depth;
 
 	if (!c)
 		return NULL;
 	c->id = id;
+	c->peer = *peer;
+	copy_addr(&c->x.local, rdma_get_local_addr(id));
+	copy_addr(&c->x.peer, rdma_get_peer_addr(id));
+	if (make_qp(c, &err) < 0) {
+		if (c->cm_dev)
+			atomic_fetch_add(&c->cm_dev->cqe_left, 1);
+		free(c);
+		return NULL;
+	}
+	if (depth > (uint32_t)c->cm_dev->attr.max_qp_init_rd_atom)
+		depth = (uint32_t)c->cm_dev->attr.max_qp_init_rd_atom;
+	c->rd_max = depth;
+	c->connect_deadline_ns = clock_mono_ns() + 5 * NS_PER_S;
 	id->context = c;
-	c->state = VC_WAIT_ESTABLISHED;
-	c->closing = true; /* nobody owns it until it is announced */
-	rc = make_qp(c, &err);
-	if (!rc) {
-		grant_init(&c->grant, first_grant(c->dev));
-		c->dev->srq_left -= c->grant.initial;
-	}
-	if (!rc && c->grant.initial)
-		return c;
-	c->id = NULL;
-	if (id->qp) {
-		list_del(&c->qpn_link);
-		rdma_destroy_qp(id);
-	}
-	vconn_destroy(c);
-	free(c);
-	return NULL;
+	return c;
 }
 
-static void on_request(struct verbs *v, struct rdma_cm_id *id, const struct rdma_conn_param *conn,
-		       const void *data, size_t len)
+static void on_request(struct verbs_control *k, struct rdma_cm_id *id,
+		       const struct rdma_conn_param *conn, const void *data, size_t len)
 {
-	struct rdma_conn_param p = {.retry_count = RETRIES, .rnr_retry_count = RNR_RETRIES};
-	uint8_t hello[VERBS_PRIVATE_MAX];
+	const struct verbs_protocol *p;
 	enum verbs_reject why = VERBS_BUSY;
-	struct verbs_hello peer, h;
+	struct verbs_hello peer;
+	struct verbs *v = NULL;
 	struct vconn *c = NULL;
-	int rc;
 
-	if (request_is_fit(v, conn, data, len, &peer, &why))
-		c = passive_new(v, id);
-	if (!c) {
-		reject(v, id, why);
+	pthread_mutex_lock(&k->lock);
+	p = k->protocol;
+	pthread_mutex_unlock(&k->lock);
+	if (request_is_fit(p, conn, data, len, &peer, &why)) {
+		pthread_mutex_lock(&k->lock);
+		v = choose(k, &why);
+		pthread_mutex_unlock(&k->lock);
+	}
+	if (v) {
+		why = VERBS_BUSY;
+		c = passive_new(v, id, conn, &peer);
+		if (!c)
+			atomic_fetch_sub(&v->load, 1);
+	}
+	if (c) {
+		vconn_mail(c, MAIL_ADOPT);
 		return;
 	}
-	set_ack_timeout(id);
-	meet(c, &peer);
-	c->rd_max =
-		conn->initiator_depth < peer.read_depth ? conn->initiator_depth : peer.read_depth;
-	if (c->rd_max > (uint32_t)c->dev->attr.max_qp_init_rd_atom)
-		c->rd_max = (uint32_t)c->dev->attr.max_qp_init_rd_atom;
-	p.initiator_depth = (uint8_t)c->rd_max;
-	/* the queue pair refuses READs of our memory, whatever the key */
-	p.responder_resources = 0;
-	h = my_hello(c, p.initiator_depth);
+	reject(p, id, why);
+	rdma_destroy_id(id);
+}
+
+/* The reactor has taken it and granted receives. */
+static void do_accept(struct vconn *c)
+{
+	struct rdma_conn_param p = {
+		.retry_count = RETRIES,
+		.rnr_retry_count = RNR_RETRIES,
+		.initiator_depth = (uint8_t)c->rd_max,
+		/* the queue pair refuses READs of our memory, whatever the key */
+		.responder_resources = 0,
+	};
+	struct verbs_hello h = vconn_hello(c, p.initiator_depth);
+	uint8_t hello[VERBS_PRIVATE_MAX];
+	int rc;
+
+	set_ack_timeout(c->id);
 	p.private_data = hello;
-	p.private_data_len = (uint8_t)v->opts.protocol->hello_encode(&h, hello);
-	c->connect_deadline_ns = clock_mono_ns() + 5 * NS_PER_S;
-	vconn_start_timer(c);
-	rc = ret_errno(rdma_accept(id, &p));
+	p.private_data_len = (uint8_t)c->v->opts.protocol->hello_encode(&h, hello);
+	c->cm_state = CM_ANSWER;
+	rc = ret_errno(rdma_accept(c->id, &p));
 	if (!rc)
 		rc = lock_down(c);
 	if (rc < 0)
-		vconn_fail(c, rc, "rdma_accept: %s", err_name(rc));
+		vconn_mail_failed(c, rc, "rdma_accept: %s", err_name(rc));
 }
 
 int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *err)
 {
+	struct verbs_control *k = v->control;
+	struct rdma_cm_id *id = NULL;
 	char text[NET_TEXT_MAX];
-	int rc = ret_errno(rdma_create_id(v->channel, &v->listen_id, NULL, RDMA_PS_TCP));
+	bool first;
+	int rc = 0;
 
 	assert(v->opts.passive);
+	pthread_mutex_lock(&k->lock);
+	first = !k->listen_id;
+	k->protocol = v->opts.protocol;
 	v->listener = *o;
+	v->listening = true;
+	pthread_mutex_unlock(&k->lock);
+	if (!first)
+		return 0;
+	rc = ret_errno(rdma_create_id(k->channel, &id, NULL, RDMA_PS_TCP));
 	if (!rc)
-		rc = ret_errno(
-			rdma_bind_addr(v->listen_id, (struct sockaddr *)(uintptr_t)&o->addr.sa));
+		rc = ret_errno(rdma_bind_addr(id, (struct sockaddr *)(uintptr_t)&o->addr.sa));
 	if (!rc)
-		rc = ret_errno(rdma_listen(v->listen_id, BACKLOG));
+		rc = ret_errno(rdma_listen(id, BACKLOG));
+	pthread_mutex_lock(&k->lock);
+	k->listen_id = id;
+	pthread_mutex_unlock(&k->lock);
 	if (rc < 0) {
 		err_sys(err, rc, "RDMA cannot listen on %s", net_text(&o->addr, text));
 		verbs_unlisten(v);
@@ -498,70 +358,71 @@ int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *er
 
 void verbs_unlisten(struct verbs *v)
 {
-	v->stopping = true;
-	if (v->listen_id)
-		rdma_destroy_id(v->listen_id);
-	v->listen_id = NULL;
+	struct verbs_control *k = v->control;
+	struct rdma_cm_id *id = NULL;
+	bool others = false;
+
+	pthread_mutex_lock(&k->lock);
+	v->listening = false;
+	list_for_each (l, &k->verbs)
+		others |= container_of(l, struct verbs, control_link)->listening;
+	if (!others) {
+		id = k->listen_id;
+		k->listen_id = NULL;
+	}
+	pthread_mutex_unlock(&k->lock);
+	if (id)
+		rdma_destroy_id(id); /* waits for the control thread, so not under the lock */
 }
 
 /* ---- events ---- */
 
-static void on_event(struct verbs *v, const struct rdma_cm_event *ev, const void *data, size_t len)
+static void on_event(struct vconn *c, const struct rdma_cm_event *ev, const void *data, size_t len)
 {
-	struct vconn *c = ev->id->context;
-
-	if (ev->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-		on_request(v, ev->id, &ev->param.conn, data, len);
-		return;
-	}
-	if (!c)
-		return; /* of the listener: nothing we could do about it */
 	switch ((int)ev->event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
-		if (c->state == VC_WAIT_ADDRESS)
+		if (c->cm_state == CM_ADDRESS)
 			on_addr(c);
 		break;
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
-		if (c->state == VC_WAIT_ROUTE)
+		if (c->cm_state == CM_ROUTE)
 			on_route(c);
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
-		if (c->state == VC_WAIT_ACCEPT || c->state == VC_WAIT_ESTABLISHED) {
-			c->closing = false;
+		if (c->cm_state == CM_ANSWER)
 			on_established(c, data, len);
-		}
 		break;
 	case RDMA_CM_EVENT_ADDR_ERROR:
 	case RDMA_CM_EVENT_ROUTE_ERROR:
-		vconn_fail(c, -EHOSTUNREACH, "no RDMA device reaches that address");
+		vconn_mail_failed(c, -EHOSTUNREACH, "no RDMA device reaches that address");
 		break;
 	case RDMA_CM_EVENT_REJECTED:
 		on_rejected(c, ev->status, data, len);
 		break;
 	case RDMA_CM_EVENT_UNREACHABLE:
 	case RDMA_CM_EVENT_CONNECT_ERROR:
-		vconn_fail(c, -ETIMEDOUT, "no answer from the RDMA connection manager there");
+		vconn_mail_failed(c, -ETIMEDOUT,
+				  "no answer from the RDMA connection manager there");
 		break;
 	case RDMA_CM_EVENT_DISCONNECTED:
-		vdev_drain(c->dev); /* what the peer said before it closed */
-		vconn_fail(c, -ECONNRESET, "the peer closed the connection");
+		vconn_mail_failed(c, -ECONNRESET, "the peer closed the connection");
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		vconn_fail(c, -ENODEV, "the RDMA device went away");
+		vconn_mail_failed(c, -ENODEV, "the RDMA device went away");
 		break;
 	default:
 		break; /* ADDR_CHANGE, TIMEWAIT_EXIT, ...: nothing to do */
 	}
 }
 
-/* Copy, ack, act: destroying an id with an unacked event would block. */
-static int cm_poll(struct poller *p)
+/* Copy, ack, act: destroying an id with an unacked event would block. The listener's may be gone
+ * once its event is acked. */
+void cm_events(struct verbs_control *k)
 {
-	struct verbs *v = container_of(p, struct verbs, poller);
 	struct rdma_cm_event *ev;
-	int n = 0;
 
-	while (n < CM_EVENTS_PER_TURN && rdma_get_cm_event(v->channel, &ev) == 0) {
+	for (int n = 0; n < CM_EVENTS_PER_TURN && rdma_get_cm_event(k->channel, &ev) == 0; n++) {
+		struct vconn *c = ev->id->context;
 		struct rdma_cm_event copy = *ev;
 		uint8_t data[256];
 		size_t len = ev->param.conn.private_data ? ev->param.conn.private_data_len : 0;
@@ -569,100 +430,34 @@ static int cm_poll(struct poller *p)
 		if (len)
 			memcpy(data, ev->param.conn.private_data, len);
 		rdma_ack_cm_event(ev);
-		on_event(v, &copy, data, len);
-		n++;
-	}
-	return n;
-}
-
-static int cm_arm(struct poller *p)
-{
-	(void)p;
-	return 0; /* the channel is readable whenever there is an event */
-}
-
-/* ---- start and end ---- */
-
-int verbs_probe(struct err *err)
-{
-	int n = 0;
-	struct ibv_device **list = ibv_get_device_list(&n);
-
-	if (list)
-		ibv_free_device_list(list);
-	if (n > 0)
-		return 0;
-	err_set(err, -ENODEV, "no RDMA device on this machine (/sys/class/infiniband is empty)");
-	(void)err_cure(
-		err,
-		"install the card's driver, or `rdma link add rxe0 type rxe netdev IF` for soft RoCE");
-	return -ENODEV;
-}
-
-int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret, struct err *err)
-{
-	struct verbs *v;
-	int rc = verbs_probe(err);
-
-	if (rc < 0)
-		return rc;
-	v = calloc(1, sizeof(*v));
-	if (!v)
-		return err_set(err, -ENOMEM, "out of memory");
-	v->reactor = r;
-	v->opts = *o;
-	list_init(&v->devs);
-	list_init(&v->conns);
-	for (uint32_t i = 0; i < VERBS_QPN_BUCKETS; i++)
-		list_init(&v->by_qpn[i]);
-	v->channel = rdma_create_event_channel();
-	if (!v->channel) {
-		rc = err_sys(err, neg_errno(), "cannot open the RDMA connection manager");
-		err_cure(err,
-			 "modprobe rdma_ucm, and see that /dev/infiniband/rdma_cm can be opened");
-		free(v);
-		return rc;
-	}
-	(void)fcntl(v->channel->fd, F_SETFL, O_NONBLOCK);
-	v->poller = (struct poller){.fd = v->channel->fd, .poll = cm_poll, .arm = cm_arm};
-	reactor_poller_add(r, &v->poller);
-	*ret = v;
-	return 0;
-}
-
-/* The reactor does not run any more: turn by hand until the queues are empty. */
-static void drain_all(struct verbs *v)
-{
-	uint64_t deadline = clock_mono_ns() + VERBS_DRAIN_NS;
-
-	while (v->conn_count && clock_mono_ns() < deadline + NS_PER_S) {
-		cm_poll(&v->poller);
-		list_for_each (l, &v->devs)
-			vdev_poll(&container_of(l, struct vdev, link)->poller);
-		list_for_each (l, &v->conns) {
-			struct vconn *c = container_of(l, struct vconn, link);
-
-			if (!c->closing)
-				xconn_close(&c->x);
-			if (vconn_step(&c->rop)) {
-				list_del(&c->rop.ready_link);
-				vconn_free(&c->rop);
-			}
-		}
-		if (v->conn_count)
-			(void)poll(NULL, 0, 1);
+		if (copy.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+			on_request(k, copy.id, &copy.param.conn, data, len);
+		else if (c) /* else of the listener: nothing we could do about it */
+			on_event(c, &copy, data, len);
 	}
 }
 
-void verbs_free(struct verbs *v)
+static void do_destroy(struct vconn *c)
 {
-	if (!v)
-		return;
-	verbs_unlisten(v);
-	drain_all(v);
-	reactor_poller_del(v->reactor, &v->poller);
-	list_for_each (l, &v->devs)
-		vdev_free(container_of(l, struct vdev, link));
-	rdma_destroy_event_channel(v->channel);
-	free(v);
+	if (c->id && c->id->qp)
+		rdma_destroy_qp(c->id);
+	vconn_rx_free(c);
+	if (c->id)
+		rdma_destroy_id(c->id);
+	c->id = NULL;
+	vconn_mail(c, MAIL_DESTROYED); /* and not a word more */
+}
+
+void cm_do(struct vconn *c, uint32_t todo)
+{
+	if (todo & DO_CONNECT)
+		do_connect(c);
+	if (todo & DO_ACCEPT)
+		do_accept(c);
+	if (todo & DO_REJECT)
+		reject(c->v->opts.protocol, c->id, VERBS_BUSY);
+	if (todo & DO_HANG_UP && c->id && c->id->qp)
+		(void)rdma_disconnect(c->id);
+	if (todo & DO_DESTROY)
+		do_destroy(c);
 }

@@ -65,7 +65,8 @@ uint32_t vdev_lkey(const struct vdev *d, bool active, const void *p, struct ibv_
 
 /* ---- receive buffers ---- */
 
-static int post_rx(struct vrx *rx)
+/* @qp: of a connection with receives of its own. */
+static int post_rx(struct vrx *rx, struct ibv_qp *qp)
 {
 	struct ibv_sge sge[2] = {
 		{.addr = (uintptr_t)rx->buf, .length = VERBS_MESSAGE_MAX, .lkey = rx->lkey}};
@@ -82,7 +83,7 @@ static int post_rx(struct vrx *rx)
 	if (rx->shared)
 		return ret_code(ibv_post_srq_recv(rx->dev->srq, &wr, &bad));
 	wr.wr_id |= 1ull << 62 | (uint64_t)rx->conn->slot << 40 | (uint64_t)rx->conn->gen << 24;
-	return ret_code(ibv_post_recv(rx->conn->id->qp, &wr, &bad));
+	return ret_code(ibv_post_recv(qp, &wr, &bad));
 }
 
 static void rx_granted(struct pool_ask *a)
@@ -113,12 +114,16 @@ void vrx_post(struct vrx *rx)
 	}
 	if (rx->shared)
 		rx->conn = NULL;
-	if (post_rx(rx) < 0) {
+	if (c && (c->state == VC_WAIT_FLUSH || c->state == VC_WAIT_DESTROYED))
+		c = NULL;
+	if (!c && !rx->shared)
+		return;
+	if (post_rx(rx, c ? c->qp : NULL) < 0) {
 		if (c)
 			vconn_fail(c, -EIO, "posting a receive failed");
 		return;
 	}
-	if (c && c->state != VC_WAIT_FLUSH) {
+	if (c) {
 		grant_add(&c->grant, 1);
 		vconn_ready(c);
 	}
@@ -131,36 +136,59 @@ int vconn_rx_new(struct vconn *c)
 	c->rx_mem = aligned_alloc(4096, (size_t)c->rx_count * VERBS_MESSAGE_MAX);
 	if (!c->rx || !c->rx_mem)
 		return -ENOMEM;
-	c->rx_mr = ibv_reg_mr(c->dev->pd_out, c->rx_mem, (size_t)c->rx_count * VERBS_MESSAGE_MAX,
+	c->rx_mr = ibv_reg_mr(c->cm_dev->pd_out, c->rx_mem, (size_t)c->rx_count * VERBS_MESSAGE_MAX,
 			      IBV_ACCESS_LOCAL_WRITE);
 	if (!c->rx_mr)
 		return neg_errno();
 	for (uint32_t i = 0; i < c->rx_count; i++) {
 		struct vrx *rx = &c->rx[i];
 
-		*rx = (struct vrx){.dev = c->dev,
+		*rx = (struct vrx){.dev = c->cm_dev,
 				   .conn = c,
 				   .idx = i,
 				   .lkey = c->rx_mr->lkey,
 				   .buf = c->rx_mem + (size_t)i * VERBS_MESSAGE_MAX};
 		list_init(&rx->link);
-		if (post_rx(rx) < 0)
+		if (post_rx(rx, c->id->qp) < 0)
 			return -EIO;
 	}
 	return 0;
 }
 
-/* After the queue pair is gone: nothing writes to the buffers any more. */
+/* After the queue pair is gone: nothing writes to the buffers any more. What is still to be heard
+ * of them is in rx, the reactor's to free. */
 void vconn_rx_free(struct vconn *c)
 {
 	if (c->rx_mr)
 		ibv_dereg_mr(c->rx_mr);
 	free(c->rx_mem);
-	free(c->rx);
-	if (!c->active && c->dev)
-		for (uint32_t i = 0; i < c->dev->rx_count; i++)
-			if (c->dev->rx[i].conn == c)
-				c->dev->rx[i].conn = NULL;
+	c->rx_mr = NULL;
+	c->rx_mem = NULL;
+}
+
+/* ---- completions ---- */
+
+bool vdev_cqes_take(struct vdev *d, uint32_t n)
+{
+	if (atomic_fetch_sub(&d->cqe_left, (int)n) >= (int)n)
+		return true;
+	atomic_fetch_add(&d->cqe_left, (int)n);
+	return false;
+}
+
+static void wake_one(struct vdev *d)
+{
+	struct list *l = list_pop(&d->tx_waiting);
+
+	if (l)
+		vconn_ready(container_of(l, struct vconn, tx_link));
+}
+
+void vdev_cqes_put(struct vdev *d, uint32_t n)
+{
+	atomic_fetch_add(&d->cqe_left, (int)n);
+	for (uint32_t i = 0; i < n && !list_empty(&d->tx_waiting); i += VERBS_CQES_STEP)
+		wake_one(d);
 }
 
 /* ---- send buffers ---- */
@@ -172,13 +200,9 @@ void *vdev_tx_get(struct vdev *d)
 
 void vdev_tx_put(struct vdev *d, void *buf)
 {
-	struct list *l;
-
 	assert(d->tx_free_count < VERBS_TX_BUFS);
 	d->tx_free[d->tx_free_count++] = buf;
-	l = list_pop(&d->tx_waiting);
-	if (l)
-		vconn_ready(container_of(l, struct vconn, tx_link));
+	wake_one(d);
 }
 
 static int tx_new(struct vdev *d)
@@ -203,7 +227,7 @@ static int tx_new(struct vdev *d)
 static int srq_new(struct vdev *d)
 {
 	uint32_t want = d->v->opts.srq_depth ? d->v->opts.srq_depth : 1024;
-	struct ibv_srq_init_attr a = {.attr = {.max_sge = 2}};
+	struct ibv_srq_init_attr a = {.srq_context = d, .attr = {.max_sge = 2}};
 
 	if (want > (uint32_t)d->attr.max_srq_wr)
 		want = (uint32_t)d->attr.max_srq_wr;
@@ -220,7 +244,13 @@ static int srq_new(struct vdev *d)
 	if (!d->rx_mr)
 		return neg_errno();
 	d->rx_count = want;
-	for (uint32_t i = 0; i < want; i++) {
+	return 0;
+}
+
+/* Fill it: as far as the pool has slots. */
+static int srq_fill(struct vdev *d)
+{
+	for (uint32_t i = 0; i < d->rx_count; i++) {
 		struct vrx *rx = &d->rx[i];
 		struct slot *s = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
 
@@ -231,7 +261,7 @@ static int srq_new(struct vdev *d)
 				   .shared = true,
 				   .buf = d->rx_mem + (size_t)i * VERBS_MESSAGE_MAX};
 		list_init(&rx->link);
-		if (!s || post_rx(rx) < 0) { /* a smaller pool gives a smaller queue */
+		if (!s || post_rx(rx, NULL) < 0) { /* a smaller pool gives a smaller queue */
 			slot_put(s);
 			rx->payload = NULL;
 			d->rx_count = i;
@@ -239,7 +269,7 @@ static int srq_new(struct vdev *d)
 		}
 	}
 	d->srq_left = d->rx_count;
-	return d->rx_count ? 0 : -ENOMEM;
+	return d->rx_count && vdev_cqes_take(d, d->rx_count) ? 0 : -ENOMEM;
 }
 
 /* ---- devices ---- */
@@ -257,12 +287,12 @@ static int dev_setup(struct vdev *d)
 	else
 		out_access |= IBV_ACCESS_LOCAL_WRITE;
 	if (!(d->channel = ibv_create_comp_channel(d->ctx)) ||
-	    !(d->cq = ibv_create_cq(d->ctx, cqe - 1, NULL, d->channel, 0)))
+	    !(d->cq = ibv_create_cq(d->ctx, cqe - 1, d, d->channel, 0)))
 		return neg_errno();
 	rc = ret_errno(fcntl(d->channel->fd, F_SETFL, O_NONBLOCK));
 	if (rc < 0)
 		return rc;
-	d->cqe_left = (uint32_t)d->cq->cqe;
+	atomic_store(&d->cqe_left, d->cq->cqe);
 	if (o->passive) {
 		if (!(d->pd_in = ibv_alloc_pd(d->ctx)))
 			return neg_errno();
@@ -271,7 +301,6 @@ static int dev_setup(struct vdev *d)
 			rc = srq_new(d);
 		if (rc < 0)
 			return rc;
-		d->cqe_left -= d->rx_count < d->cqe_left ? d->rx_count : d->cqe_left;
 	}
 	if (o->active) {
 		if (!(d->pd_out = ibv_alloc_pd(d->ctx)))
@@ -287,22 +316,18 @@ static int dev_setup(struct vdev *d)
 	return tx_new(d);
 }
 
-int vdev_get(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct err *err)
+int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct err *err)
 {
-	struct vdev *d;
+	struct vdev *d = calloc(1, sizeof(*d));
 	int rc;
 
-	list_for_each (l, &v->devs)
-		if (container_of(l, struct vdev, link)->ctx == ctx) {
-			*ret = container_of(l, struct vdev, link);
-			return 0;
-		}
-	d = calloc(1, sizeof(*d));
 	if (!d)
 		return err_set(err, -ENOMEM, "out of memory");
 	d->v = v;
 	d->ctx = ctx;
+	d->inline_max = VERBS_INLINE_WANTED;
 	list_init(&d->link);
+	list_init(&d->card_link);
 	list_init(&d->rx_dry);
 	list_init(&d->tx_waiting);
 	d->poller = (struct poller){.fd = -1, .poll = vdev_poll, .arm = vdev_arm};
@@ -316,11 +341,17 @@ int vdev_get(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct
 		vdev_free(d);
 		return rc;
 	}
-	list_add_tail(&v->devs, &d->link);
-	d->poller.fd = d->channel->fd;
-	reactor_poller_add(v->reactor, &d->poller);
 	*ret = d;
 	return 0;
+}
+
+int vdev_join(struct vdev *d)
+{
+	d->joined = true;
+	list_add_tail(&d->v->devs, &d->link);
+	d->poller.fd = d->channel->fd;
+	reactor_poller_add(d->v->reactor, &d->poller);
+	return d->srq ? srq_fill(d) : 0;
 }
 
 void vdev_free(struct vdev *d)
@@ -335,7 +366,7 @@ void vdev_free(struct vdev *d)
 		pool_wait_cancel(d->v->opts.pool, &container_of(l, struct vrx, link)->ask);
 	if (d->srq)
 		ibv_destroy_srq(d->srq);
-	for (uint32_t i = 0; i < d->rx_count; i++)
+	for (uint32_t i = 0; d->joined && i < d->rx_count; i++)
 		slot_put(d->rx[i].payload);
 	if (d->cq)
 		ibv_destroy_cq(d->cq);

@@ -1,26 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* verbs_internal - shared by verbs.c (completions, the transport calls), verbs_post.c (work
- * requests), verbs_dev.c (devices, memory, receive buffers) and verbs_cm.c (connections); no other
- * file includes it. */
+/* verbs_internal - shared by the sources of verbs; no other file includes it.
+ *
+ * On the reactor: verbs.c (completions, the transport calls), verbs_post.c (work requests),
+ * verbs_conn.c (connections begin and end, mail), verbs_rx.c (receives and their grants).
+ * On the control thread: verbs_control.c (the thread, mail, devices' events) and verbs_cm.c (the
+ * connection manager). verbs_dev.c makes what a reactor has on a device, on either.
+ *
+ * A connection belongs to its reactor. The control thread has what is marked C, and works on it
+ * when it is asked (todo); it answers by mail. What is marked M it writes before the mail that
+ * tells of it, and never after. */
 #include <assert.h>
 #include <infiniband/verbs.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
+#include <stdatomic.h>
 
 #include "common/transport/credit.h"
 #include "common/transport/verbs.h"
 
-#define VERBS_CONNS_MAX 1024u
+#define VERBS_CONNS_MAX 8192u
 #define VERBS_SQ_DEPTH 128u      /* power of two */
 #define VERBS_SIGNAL_EVERY 32u   /* never more unsignalled work requests in a row */
 #define VERBS_TX_BUFS 1024u      /* per device: messages too long to go inline */
 #define VERBS_ACTIVE_CREDITS 64u /* receives an active connection posts for its own */
 #define VERBS_CREDITS_MAX 4096u
 #define VERBS_INLINE_WANTED 256u
-#define VERBS_QPN_BUCKETS 256u
+#define VERBS_QPN_BUCKETS 1024u
 #define VERBS_DRAIN_NS (3 * NS_PER_S)
 #define VERBS_BATCH 32
+#define VERBS_CQES_STEP 16u /* entries of the completion queue that a connection takes at once */
 
 struct vdev;
 
@@ -78,19 +88,36 @@ static inline bool vrec_is_awaited(const struct vrec *rec)
 }
 
 enum vstate {
-	VC_WAIT_ADDRESS,     /* rdma_resolve_addr; leaves on its CM event */
-	VC_WAIT_ROUTE,       /* rdma_resolve_route; likewise */
-	VC_WAIT_ACCEPT,      /* rdma_connect; ESTABLISHED or REJECTED */
-	VC_WAIT_ESTABLISHED, /* rdma_accept; ESTABLISHED */
+	VC_WAIT_CM,          /* active: the control thread connects; leaves by its mail */
+	VC_WAIT_ESTABLISHED, /* passive: it accepts; likewise */
 	VC_UP,
 	VC_WAIT_FLUSH, /* in error; leaves when the marker's completion is seen, or by deadline */
+	VC_WAIT_DESTROYED, /* the control thread destroys the queue pair */
+};
+
+/* what a reactor asks of the control thread, done in this order */
+enum vtodo { DO_CONNECT = 1, DO_ACCEPT = 2, DO_REJECT = 4, DO_HANG_UP = 8, DO_DESTROY = 16 };
+/* what the control thread tells a reactor, heard in this order */
+enum vmail {
+	MAIL_ADOPT = 1,     /* a request: a connection with its queue pair, not yet accepted */
+	MAIL_UP = 2,        /* it is established */
+	MAIL_FAILED = 4,    /* mail_rc, mail_why */
+	MAIL_LAST_WQE = 8,  /* nothing more comes out of the shared receive queue for it */
+	MAIL_DESTROYED = 16 /* the last word: the device has let go of it */
+};
+enum vcm_state { /* waits for */
+		 CM_NONE,
+		 CM_ADDRESS, /* rdma_resolve_addr() */
+		 CM_ROUTE,   /* rdma_resolve_route() */
+		 CM_ANSWER,  /* rdma_connect(), rdma_accept() */
+		 CM_UP,
 };
 
 struct vconn {
 	struct xconn x; /* first */
 	struct verbs *v;
-	struct vdev *dev;
-	struct rdma_cm_id *id;
+	struct vdev *dev;  /* NULL until there is a queue pair */
+	struct ibv_qp *qp; /* likewise */
 	struct rop rop;
 	struct rtimer timer;
 	struct list link; /* verbs.conns */
@@ -99,38 +126,57 @@ struct vconn {
 	int error; /* first cause, -errno */
 	char reason[96];
 	uint16_t slot, gen; /* in verbs.table */
-	uint64_t connect_deadline_ns, drain_deadline_ns;
+	uint64_t connect_deadline_ns, drain_deadline_ns, last_wqe_deadline_ns;
 	uint64_t heard_ns, spoke_ns; /* when the last message came and went */
 	bool beat;                   /* a heartbeat is due */
+	bool last_wqe;               /* it was told */
 	struct xop *connect_op, *recv_op;
 	void *recv_buf;
 	uint32_t recv_len;
-	struct verbs_hello peer;
-	struct list qpn_link; /* verbs.by_qpn */
+	struct verbs_hello peer; /* M */
+	struct list qpn_link;    /* verbs.by_qpn */
+	/* the control thread's */
+	struct rdma_cm_id *id;   /* C */
+	enum vcm_state cm_state; /* C */
+	struct vdev *cm_dev;     /* M */
+	uint32_t max_inline;     /* M */
+	/* between both, under verbs_control.lock */
+	uint32_t todo, mail;
+	struct list todo_link, mail_link;
+	int mail_rc;
+	char mail_why[96];
 	/* receiving */
 	struct list rxq;      /* messages not yet taken */
+	struct list early;    /* messages that came before MAIL_UP */
 	struct slot *payload; /* of the message delivered last */
 	uint32_t payload_len;
-	struct grant grant; /* what the peer may send */
-	struct vrx *rx;     /* active: its own buffers */
-	uint8_t *rx_mem;
-	struct ibv_mr *rx_mr;
-	uint32_t rx_count;
+	struct grant grant;   /* what the peer may send */
+	struct vrx *rx;       /* M: active: its own buffers */
+	uint8_t *rx_mem;      /* C */
+	struct ibv_mr *rx_mr; /* C */
+	uint32_t rx_count;    /* M */
 	/* sending */
-	struct list txq, rdq; /* vreq: sends and pushes in order; pulls */
-	struct credit credit; /* what we may send */
-	uint32_t rd_used, rd_max;
+	struct list txq, rdq;      /* vreq: sends and pushes in order; pulls */
+	struct credit credit;      /* what we may send */
+	uint32_t rd_used, rd_max;  /* rd_max: M */
 	uint64_t ping_ns, rtt_ns;  /* active: when the first message was posted, what it took */
 	uint32_t sq_head, sq_tail; /* free running */
+	uint32_t cqes; /* of the completion queue, for what is in sq and comes into it */
 	uint32_t unsignalled;
 	uint32_t awaited;    /* posted requests whose completion frees something */
 	struct list tx_link; /* dev->tx_waiting */
-	uint32_t max_inline;
 	struct vrec sq[VERBS_SQ_DEPTH];
 };
 
-struct vdev { /* one RDMA device as this reactor uses it */
-	struct list link;
+/* does the provider send IBV_EVENT_QP_LAST_WQE_REACHED? */
+enum vlast_wqe { LAST_WQE_UNKNOWN, LAST_WQE_SENT, LAST_WQE_NEVER };
+
+/* of vdev.events */
+enum { DEV_JOIN = 1, DEV_FAILED = 2, DEV_SRQ_LIMIT = 4 };
+
+struct vdev {                  /* one RDMA device as one reactor uses it */
+	struct list link;      /* verbs.devs */
+	struct list card_link; /* vcard.devs, under verbs_control.lock */
 	struct verbs *v;
 	struct ibv_context *ctx;
 	struct ibv_device_attr attr;
@@ -141,44 +187,103 @@ struct vdev { /* one RDMA device as this reactor uses it */
 	struct ibv_cq *cq;
 	struct poller poller;
 	bool armed;
-	uint32_t cqe_left; /* completions not promised to a connection */
+	bool joined;         /* the reactor polls it */
+	bool failed;         /* nothing works on it any more: no new connections */
+	uint32_t events;     /* of DEV_*, under verbs_control.lock */
+	atomic_int cqe_left; /* completions not promised to a connection */
+	uint32_t inline_max; /* C: asked for; less where the device does not have it */
 	struct ibv_srq *srq;
 	struct vrx *rx;
 	uint8_t *rx_mem, *tx_mem;
 	struct ibv_mr *rx_mr, *tx_mr_in, *tx_mr_out;
 	uint32_t rx_count, srq_left; /* receives not granted to a connection */
 	struct list rx_dry;          /* buffers that wait for a payload slot */
+	enum vlast_wqe last_wqe;
+	uint32_t last_wqe_missed;
 	void **tx_free;
 	uint32_t tx_free_count;
-	struct list tx_waiting; /* connections that found none */
+	struct list tx_waiting; /* connections that found none, or no room for a completion */
 };
 
 struct verbs {
 	struct reactor *reactor;
 	struct verbs_opts opts;
-	struct rdma_event_channel *channel;
-	struct poller poller; /* the event channel */
-	struct rdma_cm_id *listen_id;
+	struct verbs_control *control;
+	struct poller poller; /* mail */
 	struct xlistener_opts listener;
 	struct list devs, conns;
 	uint32_t conn_count;
 	struct vconn *table[VERBS_CONNS_MAX];
 	uint16_t gen[VERBS_CONNS_MAX];
+	uint16_t free_slot[VERBS_CONNS_MAX];
+	uint32_t free_slots;
 	struct list by_qpn[VERBS_QPN_BUCKETS];
-	bool stopping;
+	atomic_uint load; /* connections, those too that are on their way here */
+	atomic_bool has_mail;
+	/* under verbs_control.lock */
+	struct list control_link; /* verbs_control.verbs */
+	struct list mail;         /* vconn */
+	bool listening, dev_mail;
 };
 
+struct vcard { /* a device, of all reactors */
+	struct list link;
+	struct ibv_context *ctx;
+	struct list devs; /* under verbs_control.lock */
+	bool failed;      /* C */
+};
+
+struct verbs_control {
+	struct rdma_event_channel *channel;
+	pthread_t thread;
+	int wake; /* eventfd */
+	struct list cards;
+	pthread_mutex_t lock;
+	struct list todo; /* vconn */
+	struct list verbs;
+	bool woken, stop;
+	struct rdma_cm_id *listen_id;
+	const struct verbs_protocol *protocol; /* of who listens */
+	struct verbs *last; /* that got a request: who comes behind it goes first among equals */
+};
+
+/* verbs_control.c */
+int verbs_control_join(struct verbs *v, struct err *err);
+/** Nothing of @v is known to the control thread any more, which ends with its last verbs. */
+void verbs_control_leave(struct verbs *v);
+/** Any thread: ask the control thread for something. */
+void vconn_ask(struct vconn *c, enum vtodo what);
+/* the control thread's */
+void vconn_mail(struct vconn *c, enum vmail what);
+void vconn_mail_failed(struct vconn *c, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void vdev_mail(struct vdev *d, uint32_t event);
+/** The device as @v uses it, made when it is not there. */
+struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, struct err *err);
+
+/* verbs_cm.c; the control thread's */
+void cm_events(struct verbs_control *k);
+void cm_do(struct vconn *c, uint32_t todo);
+
 /* verbs_dev.c */
-int vdev_get(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct err *err);
+/** Any thread: all of it that needs no pool. */
+int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct err *err);
+/** The reactor's: receives are posted, and it is polled. */
+int vdev_join(struct vdev *d);
 void vdev_free(struct vdev *d);
 /** Post a receive buffer (again); its credit goes back to its connection. */
 void vrx_post(struct vrx *rx);
+/** The control thread's: the receives of a connection's own queue. */
 int vconn_rx_new(struct vconn *c);
 void vconn_rx_free(struct vconn *c);
 /** lkey of pool memory; 0 when @p is not in the pool. */
 uint32_t vdev_lkey(const struct vdev *d, bool active, const void *p, struct ibv_mr **ret_mr);
 void *vdev_tx_get(struct vdev *d);
 void vdev_tx_put(struct vdev *d, void *buf);
+/** Any thread: @n completions for a connection. False: so many are not left. */
+bool vdev_cqes_take(struct vdev *d, uint32_t n);
+/** The reactor's. */
+void vdev_cqes_put(struct vdev *d, uint32_t n);
 
 /* verbs.c */
 int vdev_poll(struct poller *p);
@@ -190,12 +295,17 @@ void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void vconn_ready(struct vconn *c);
 bool vconn_step(struct rop *op);
+/** A message of a connection that is up, or nearly so. */
+void vconn_message(struct vconn *c, struct vrx *rx);
 
 /* verbs_post.c */
 /** Post all that is queued, credits and slots allowing, with one doorbell. */
 void vconn_flush(struct vconn *c);
 
-/* verbs_cm.c */
-void vconn_destroy(struct vconn *c);
+/* verbs_conn.c */
+/** Memory of a connection, known to nobody. Any thread. */
+struct vconn *vconn_alloc(struct verbs *v, bool active);
 /** For the nearest of the deadlines that count now. */
 void vconn_start_timer(struct vconn *c);
+/** What each side tells the other. */
+struct verbs_hello vconn_hello(const struct vconn *c, uint8_t read_depth);

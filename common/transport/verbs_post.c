@@ -23,10 +23,24 @@ struct chain { /* work requests of one doorbell */
 	uint32_t n, early_n, inlined_n, opcode[V_KINDS];
 };
 
-static bool sq_has_room(const struct vconn *c)
+/* In the send queue, and for its completion: in error every work request has one. One of both
+ * stays free for the drain marker. */
+static bool sq_has_room(struct vconn *c)
 {
-	/* one slot stays free for the drain marker */
-	return c->sq_head - c->sq_tail < VERBS_SQ_DEPTH - 1;
+	const uint32_t used = c->sq_head - c->sq_tail;
+
+	if (used >= VERBS_SQ_DEPTH - 1)
+		return false;
+	if (used + 1 < c->cqes)
+		return true;
+	if (vdev_cqes_take(c->dev, VERBS_CQES_STEP)) {
+		c->cqes += VERBS_CQES_STEP;
+		return true;
+	}
+	metric_add(METRIC_RDMA_STALL_SQ, 1);
+	if (!list_is_linked(&c->tx_link))
+		list_add_tail(&c->dev->tx_waiting, &c->tx_link);
+	return false;
 }
 
 static struct ibv_send_wr *chain_add(struct vconn *c, struct chain *ch, struct vrec rec,
@@ -220,10 +234,35 @@ static void build_chain(struct vconn *c, struct chain *ch)
 	}
 }
 
+/* The work requests from @bad on were refused: they are nobody's, and none of them completes. What
+ * was to complete with them has failed. */
+static void take_back(struct vconn *c, struct chain *ch, const struct ibv_send_wr *bad)
+{
+	struct xop *failed[VERBS_SQ_DEPTH];
+	uint32_t n = 0, posted = 0;
+
+	while (posted < ch->n && &ch->wr[posted] != bad)
+		posted++;
+	for (uint32_t i = ch->n; i-- > posted;) {
+		struct vrec *rec = &c->sq[--c->sq_head & (VERBS_SQ_DEPTH - 1)];
+
+		c->awaited -= vrec_is_awaited(rec);
+		c->rd_used -= rec->kind == V_PULL;
+		if (rec->txbuf)
+			vdev_tx_put(c->dev, rec->txbuf);
+		if (rec->op)
+			failed[n++] = rec->op;
+	}
+	/* those before bad are live: their completions bring them home */
+	vconn_fail(c, -EIO, "posting work requests failed");
+	while (n--) /* in the order in which they were asked for */
+		failed[n]->done(failed[n], -EIO);
+}
+
 void vconn_flush(struct vconn *c)
 {
 	struct chain ch;
-	struct ibv_send_wr *bad;
+	struct ibv_send_wr *bad = NULL;
 
 	ch.n = ch.early_n = ch.inlined_n = 0;
 	memset(ch.opcode, 0, sizeof(ch.opcode));
@@ -235,10 +274,8 @@ void vconn_flush(struct vconn *c)
 	metric_add(METRIC_RDMA_WR_SEND, ch.opcode[V_SEND] + ch.opcode[V_PING]);
 	metric_add(METRIC_RDMA_WR_READ, ch.opcode[V_PULL]);
 	metric_add(METRIC_RDMA_WR_WRITE, ch.opcode[V_PUSH]);
-	if (ibv_post_send(c->id->qp, ch.wr, &bad)) {
-		/* those before bad are live: no unwinding, the flush brings all of them home */
-		vconn_fail(c, -EIO, "posting work requests failed");
-	}
+	if (ibv_post_send(c->qp, ch.wr, &bad))
+		take_back(c, &ch, bad);
 	for (uint32_t i = 0; i < ch.inlined_n; i++)
 		vdev_tx_put(c->dev, ch.inlined[i]);
 	for (uint32_t i = 0; i < ch.early_n; i++)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections that we made to other nodes: one for each, shared by all that goes there, streams of
- * pieces and reads alike. Nodes that have no RDMA are remembered for a while. */
+ * pieces and reads alike, as long as the node takes so many. Nodes that have no RDMA are remembered
+ * for a while. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,7 +159,8 @@ static struct capsule_dial *dial_get(struct capsule_port *caps, const struct net
 
 	list_for_each (l, &caps->dials) {
 		d = container_of(l, struct capsule_dial, in_caps);
-		if (!d->link.rc && !d->link.ending && same_addr(&d->addr, addr))
+		if (!d->link.rc && !d->link.ending && same_addr(&d->addr, addr) &&
+		    list_length(&d->users) < CAPS_USERS_MAX)
 			return d;
 	}
 	*ret_rc = -ENOMEM;

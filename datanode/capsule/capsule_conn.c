@@ -27,15 +27,95 @@ static struct capsule_stream *stream_by_id(struct capsule_conn *c, uint64_t id)
 	return NULL;
 }
 
-static void on_request(struct capsule_conn *c, const struct capsule *m)
+/* ---- requests beyond the streams that a connection may have ---- */
+
+struct waiting {
+	struct list link;
+	struct capsule m;
+	uint8_t op[]; /* the only thing in such a request that is not in @m */
+};
+
+static struct capsule_bytes *op_of(struct capsule *m)
 {
-	if (stream_by_id(c, m->request_id))
-		link_refuse(&c->link, "request id in use");
-	else if (m->type == CAPSULE_OPEN_WRITE)
+	return m->type == CAPSULE_READ ? &m->read.op : &m->open_write.op;
+}
+
+static struct waiting *waiting_by_id(struct capsule_conn *c, uint64_t id)
+{
+	list_for_each (l, &c->waiting)
+		if (container_of(l, struct waiting, link)->m.request_id == id)
+			return container_of(l, struct waiting, link);
+	return NULL;
+}
+
+static void wait_in_line(struct capsule_conn *c, const struct capsule *m)
+{
+	struct capsule copy = *m;
+	struct capsule_bytes *op = op_of(&copy);
+	struct waiting *w = NULL;
+
+	copy.payload = (struct capsule_bytes){0};
+	if (c->waiting_count < CAPS_WAITING_MAX)
+		w = malloc(sizeof(*w) + op->len);
+	if (!w) {
+		link_refuse(&c->link, "too many requests wait on one connection");
+		return;
+	}
+	memcpy(w->op, op->p, op->len);
+	op->p = w->op;
+	w->m = copy;
+	list_add_tail(&c->waiting, &w->link);
+	c->waiting_count++;
+}
+
+static void start_stream(struct capsule_conn *c, const struct capsule *m)
+{
+	if (m->type == CAPSULE_OPEN_WRITE)
 		capsule_write_start(c, m);
 	else
 		capsule_read_start(c, m);
 }
+
+static void waiting_start(struct capsule_conn *c, struct waiting *w)
+{
+	list_del(&w->link);
+	c->waiting_count--;
+	start_stream(c, &w->m);
+	free(w);
+}
+
+static void waiting_drop(struct capsule_conn *c)
+{
+	struct list *l;
+
+	while ((l = list_pop(&c->waiting)))
+		free(container_of(l, struct waiting, link));
+	c->waiting_count = 0;
+}
+
+static void on_request(struct capsule_conn *c, const struct capsule *m)
+{
+	if (stream_by_id(c, m->request_id) || waiting_by_id(c, m->request_id))
+		link_refuse(&c->link, "request id in use");
+	else if (c->stream_count < CAPS_STREAMS_MAX && list_empty(&c->waiting))
+		start_stream(c, m);
+	else
+		wait_in_line(c, m);
+}
+
+/* Who says more of a request than that it is there has not waited for the answer: it is started at
+ * once, and answered as any other. */
+static void hurry(struct capsule_conn *c, uint64_t id)
+{
+	struct waiting *w = waiting_by_id(c, id);
+
+	if (w && c->stream_count < 2 * CAPS_STREAMS_MAX)
+		waiting_start(c, w);
+	else if (w)
+		link_refuse(&c->link, "too many streams on one connection");
+}
+
+/* ---- messages ---- */
 
 /* A WRITE or CANCEL for a stream that ended meanwhile crossed our answer on the wire. */
 static void on_message(struct capsule_conn *c, const struct capsule *m, struct slot *payload)
@@ -49,6 +129,7 @@ static void on_message(struct capsule_conn *c, const struct capsule *m, struct s
 		slot_put(payload);
 		return;
 	case CAPSULE_WRITE:
+		hurry(c, m->request_id);
 		s = stream_by_id(c, m->request_id);
 		if (!s)
 			slot_put(payload);
@@ -57,6 +138,7 @@ static void on_message(struct capsule_conn *c, const struct capsule *m, struct s
 		return;
 	case CAPSULE_CANCEL:
 		slot_put(payload);
+		hurry(c, m->request_id);
 		s = stream_by_id(c, m->request_id);
 		if (s)
 			s->cancel(s, -ECANCELED);
@@ -107,6 +189,7 @@ static bool conn_step(struct rop *rop)
 		on_message(c, &m, payload);
 	if (c->link.rc && !c->dropped) {
 		c->dropped = true;
+		waiting_drop(c);
 		list_for_each (l, &c->streams) {
 			struct capsule_stream *s = container_of(l, struct capsule_stream, link);
 
@@ -114,6 +197,8 @@ static bool conn_step(struct rop *rop)
 		}
 	}
 	step_streams(c);
+	while (c->stream_count < CAPS_STREAMS_MAX && !list_empty(&c->waiting))
+		waiting_start(c, container_of(c->waiting.next, struct waiting, link));
 	return c->link.gone && list_empty(&c->streams);
 }
 
@@ -122,6 +207,7 @@ static void conn_free(struct rop *rop)
 	struct capsule_conn *c = container_of(rop, struct capsule_conn, rop);
 
 	log_debug("op=rdma peer=%s: closed: %s", c->link.peer, err_name(c->link.rc));
+	waiting_drop(c);
 	list_del(&c->in_caps);
 	engine_count_conn(c->link.caps->core, -1);
 	free(c);
@@ -139,6 +225,7 @@ void capsule_accept(void *arg, struct xconn *xc)
 	}
 	rop_init(&c->rop, conn_step, conn_free);
 	list_init(&c->streams);
+	list_init(&c->waiting);
 	link_init(&c->link, caps, &c->rop);
 	link_attach(&c->link, xc);
 	c->use = verbs_peer(xc)->role == CAPSULE_PEER ? POOL_PEER : POOL_WRITE;

@@ -17,7 +17,10 @@
 #include "common/wire/pb.h"
 #include "datanode/capsule/capsule_port.h"
 
-#define CAPS_STREAMS_MAX 256 /* of one connection */
+#define CAPS_STREAMS_MAX 256 /* of one connection; those beyond wait for their turn */
+#define CAPS_WAITING_MAX 256 /* requests of one connection; more are a violation */
+/* of a connection that we made: its streams end at the node a little later than here */
+#define CAPS_USERS_MAX 192u
 /* of one stream, not yet with the engine; the engine takes 128 */
 #define CAPS_PIECES_MAX 256
 #define CAPS_AVOID_MAX 64 /* nodes remembered to have no RDMA */
@@ -92,6 +95,8 @@ struct capsule_conn {
 	struct list in_caps;
 	struct list streams;
 	uint32_t stream_count;
+	struct list waiting; /* requests, until one of the streams has ended */
+	uint32_t waiting_count;
 	enum pool_use use;
 	struct buffers_share share; /* of all its streams */
 	bool dropped;               /* the streams know that the connection is lost */

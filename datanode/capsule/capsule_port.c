@@ -8,7 +8,8 @@
 #include "common/link/capsule_link.h"
 #include "datanode/capsule/capsule_internal.h"
 
-#define SRQ_DEPTH 1024u
+#define RECEIVES_LEAST 64u
+#define RECEIVES_AUTO 1024u /* of a reactor */
 
 static bool is_set(const struct engine_core *core, const char *key, const char *value)
 {
@@ -25,9 +26,29 @@ static int check_keys(const struct engine_core *core, struct err *err)
 	return 0;
 }
 
-uint32_t capsule_receive_slots(const struct engine_core *core)
+/* Of one reactor and device. */
+static int receives(const struct engine_core *core, uint32_t *ret, struct err *err)
 {
-	return !is_set(core, "dfs.rdma.enabled", "false") && !verbs_probe(NULL) ? SRQ_DEPTH : 0;
+	uint64_t all = 0;
+	const int rc = conf_u64(core->dn->conf, "dfs.rdma.receives", 0, &all, err);
+
+	*ret = all ? (uint32_t)(all / core->dn->reactor_count) : RECEIVES_AUTO;
+	if (rc < 0)
+		return rc;
+	if (all > UINT16_MAX || (all && *ret < RECEIVES_LEAST))
+		return err_set(err, -EINVAL,
+			       "dfs.rdma.receives must be 0, or from %u for each of the %u reactors"
+			       " to %u in all",
+			       RECEIVES_LEAST, core->dn->reactor_count, UINT16_MAX);
+	return 0;
+}
+
+int capsule_receive_slots(const struct engine_core *core, uint32_t *ret, struct err *err)
+{
+	const int rc = receives(core, ret, err);
+
+	*ret *= is_set(core, "dfs.rdma.enabled", "false") ? 0 : verbs_device_count();
+	return rc;
 }
 
 /* Reconstructions are dealt out to the first reactors (data_port_rebuild()), who read from other
@@ -49,16 +70,16 @@ struct pool *capsule_landing(const struct engine_core *core)
 	return core->caps ? core->caps->landing : NULL;
 }
 
-static int start(struct engine_core *core, bool accept, struct err *err)
+static int start(struct engine_core *core, const struct engine_core *first, struct err *err)
 {
 	struct verbs_opts vo = {
 		.protocol = &capsule_link,
 		.role = CAPSULE_PEER,
 		.accept_role = CAPSULE_NODE,
 		.pool = core->pool,
-		.passive = accept,
+		.passive = true,
 		.active = true,
-		.srq_depth = SRQ_DEPTH,
+		.share = first->caps ? first->caps->verbs : NULL,
 	};
 	struct xlistener_opts lo = {.addr = core->dn->data_addr, .accepted = capsule_accept};
 	struct capsule_port *caps = calloc(1, sizeof(*caps));
@@ -77,11 +98,13 @@ static int start(struct engine_core *core, bool accept, struct err *err)
 	if (caps->dial_ns > core->waits.read_ns) /* then TCP has the time for what is behind */
 		caps->dial_ns = core->waits.read_ns;
 	if (rc == 0)
+		rc = receives(core, &vo.srq_depth, err);
+	if (rc == 0)
 		rc = landing_new(caps, err);
 	vo.landing = caps->landing;
 	if (rc == 0)
 		rc = verbs_new(core->reactor, &vo, &caps->verbs, err);
-	if (rc == 0 && accept)
+	if (rc == 0)
 		rc = verbs_listen(caps->verbs, &lo, err);
 	if (rc < 0) {
 		verbs_free(caps->verbs);
@@ -93,8 +116,9 @@ static int start(struct engine_core *core, bool accept, struct err *err)
 	return 0;
 }
 
-int capsule_start(struct engine_core *core, bool accept, struct err *err)
+int capsule_start(struct engine_core *core, const struct engine_core *first, struct err *err)
 {
+	const bool tells = core == first;
 	struct err why = ERR_INIT;
 	char addr[NET_TEXT_MAX];
 	int rc = check_keys(core, err);
@@ -102,19 +126,19 @@ int capsule_start(struct engine_core *core, bool accept, struct err *err)
 	if (rc < 0)
 		return rc;
 	if (is_set(core, "dfs.rdma.enabled", "false")) {
-		if (accept)
+		if (tells)
 			log_info("op=start: no RDMA: dfs.rdma.enabled is false");
 		return 0;
 	}
-	rc = start(core, accept, &why);
+	rc = start(core, first, &why);
 	if (rc < 0 && is_set(core, "dfs.rdma.enabled", "true")) {
 		if (err)
 			*err = why;
 		return rc;
 	}
-	if (rc < 0 && accept)
+	if (rc < 0 && tells)
 		log_info("op=start: no RDMA: %s", why.text);
-	else if (accept)
+	else if (tells)
 		log_info("op=start: RDMA on %s", net_text(&core->dn->data_addr, addr));
 	return 0;
 }

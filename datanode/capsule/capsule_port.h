@@ -9,23 +9,25 @@
  * of them. As dialer it is a piece_sink that names our slots to the next node; when there is no
  * RDMA to that node, the stream sink takes over before anything was sent, and the node is
  * remembered.
- * One reactor accepts (the RDMA connection manager has no shared ports); every reactor may dial.
+ * Every reactor accepts and dials. They share the control thread of the first one, which gives each
+ * connection to the reactor that has the fewest.
  * Threading: the core's reactor.
  */
 #include "datanode/block/engine.h"
 
 struct capsule_port;
 
-/** Sets core->caps. dfs.rdma.enabled auto: no device is fine (@err says why, 0 is returned). */
-int capsule_start(struct engine_core *core, bool accept, struct err *err);
+/** Sets core->caps. dfs.rdma.enabled auto: no device is fine (@err says why, 0 is returned).
+ *  @first: of the node, which starts before the others. */
+int capsule_start(struct engine_core *core, const struct engine_core *first, struct err *err);
 /** Accept no more, let go of idle connections. */
 void capsule_stop(struct engine_core *core);
 /** Close every connection; they drain by themselves. */
 void capsule_close_all(struct engine_core *core);
 /** All connections gone, or it waits a few seconds for them. Accepts a core without caps. */
 void capsule_free(struct engine_core *core);
-/** Slots of 8 KiB that the receives of an accepting core keep. */
-uint32_t capsule_receive_slots(const struct engine_core *core);
+/** Slots of 8 KiB that the receives of a core keep: dfs.rdma.receives, for each device. */
+int capsule_receive_slots(const struct engine_core *core, uint32_t *ret, struct err *err);
 
 /** The pool for what sources read by RDMA; NULL: there is none here. */
 struct pool *capsule_landing(const struct engine_core *core);

@@ -319,9 +319,7 @@ void capsule_read_start(struct capsule_conn *c, const struct capsule *m)
 	r->crc_dest = m->read.crc;
 	list_init(&r->pieces);
 	capsule_stream_add(c, &r->s, m->request_id);
-	rc = c->stream_count <= CAPS_STREAMS_MAX
-		     ? read_params(r, m, &params, &err)
-		     : err_set(&err, -EBUSY, "too many streams on one connection");
+	rc = read_params(r, m, &params, &err);
 	if (!rc && r->len) /* of nothing there is nothing to move: the next step answers */
 		rc = block_read_open(c->link.caps->core, &params, &r->sink, &r->r);
 	if (rc < 0) {

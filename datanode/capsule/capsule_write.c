@@ -528,9 +528,7 @@ void capsule_write_start(struct capsule_conn *c, const struct capsule *m)
 	struct write_params params;
 	struct err err = ERR_INIT;
 	struct capsule_write *w = NULL;
-	int rc = c->stream_count < CAPS_STREAMS_MAX
-			 ? write_params(c, m, &params, &err)
-			 : err_set(&err, -EBUSY, "too many streams on one connection");
+	int rc = write_params(c, m, &params, &err);
 
 	if (!rc) {
 		w = calloc(1, sizeof(*w));

@@ -167,6 +167,7 @@ static int core_pool(struct engine_core *core, struct err *err)
 {
 	const uint64_t bytes = core->xfer->pool_bytes / core->dn->reactor_count;
 	struct pool_opts opts;
+	uint32_t receives = 0;
 	int rc;
 
 	core->reconstruct_slots_max = (uint32_t)(bytes / 8 >> 16); /* a half of them */
@@ -184,7 +185,10 @@ static int core_pool(struct engine_core *core, struct err *err)
 			       " bytes for each reactor; 8 MiB are"
 			       " the least",
 			       bytes);
-	opts = buffers_pool(bytes, core == core->xfer->cores ? capsule_receive_slots(core) : 0);
+	rc = capsule_receive_slots(core, &receives, err);
+	if (rc < 0)
+		return rc;
+	opts = buffers_pool(bytes, receives);
 	rc = pool_new(&opts, &core->pool, err);
 	if (rc < 0) {
 		err_prefix(err, "dfs.rdma.pool.size");
@@ -330,7 +334,7 @@ static int core_start(struct engine_core *core, void *arg)
 		return err_prefix(err, DATA_PORT);
 	dn->data_addr = bound; /* port 0 becomes the real one, for all */
 	buffers_init(core);
-	return capsule_start(core, core == x->cores, err);
+	return capsule_start(core, x->cores, err);
 }
 
 /* Our listeners share the port with each other; a plain one tells whether another process has it.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "client/src/stream/rdma.h"
+#include "client/src/stream/rdma_internal.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -15,60 +15,16 @@
 #define POOL_1M 44u
 #define POOL_64K 64u
 #define POOL_8K 256u
-#define BUFS_1M 28u
-#define BUFS_64K 40u
-#define BUFS (BUFS_1M + BUFS_64K)
-#define BUF_SMALL (64u << 10)
 #define SHED_NS (20 * NS_PER_MS) /* unused for so long while somebody waits */
 #define CALIBRATE_BYTES (4u << 20)
 #define EAGER_AUTO UINT64_MAX
 #define EAGER_LEAST 4096u
 #define EAGER_MOST 16384u
+/* A queue pair is one reactor's of the node: with so many calls another one is opened, */
+#define QP_CALLS 8u
+#define QPS_MAX 4u /* up to so many; and more when each of them has as many calls as a node takes */
+#define QP_CALLS_MAX 192u /* 256, less what joins a call, and what ends while the next one begins */
 #define QUARANTINE_NS (6 * NS_PER_S) /* longer than the transport drains a queue pair */
-
-enum rconn_state { RC_CONNECTING, RC_UP, RC_LOST };
-
-struct rconn {
-	struct list link; /* rdma.conns, until lost */
-	struct rdma *rdma;
-	struct net_addr addr;
-	enum rconn_state state; /* written on the reactor under rdma.lock */
-	int rc;                 /* why lost */
-	char why[160];
-	uint32_t refs; /* calls, ops in flight, the list */
-	struct xconn *x;
-	struct xop connect_op, recv_op;
-	struct rop rop;
-	struct list calls;
-	uint64_t next_id;
-	int received; /* bytes in buf, or -errno; 0: none */
-	bool receiving;
-	uint8_t buf[VERBS_MESSAGE_MAX];
-};
-
-struct rdma {
-	struct reactor *reactor; /* owned */
-	struct pool *pool;       /* owned */
-	struct verbs *verbs;     /* owned */
-	struct list conns;
-	struct list quarantine;
-	uint64_t eager_limit;     /* dfs.rdma.eager.limit, or EAGER_AUTO */
-	double copy_bytes_per_ns; /* memcpy between cold slots */
-	struct list holders;
-	struct rtimer shed; /* while somebody waits */
-	struct rbuf bufs[BUFS];
-	struct list bufs_1m, bufs_64k; /* free; under bufs_lock, and the counts of references */
-	pthread_mutex_t bufs_lock;
-	pthread_mutex_t lock; /* task.done, rconn.state as callers see them */
-	pthread_cond_t changed;
-};
-
-struct quarantine {
-	struct list link;
-	struct rtimer timer;
-	struct slot *slot; /* one of the two */
-	struct rbuf *buf;
-};
 
 /* ---- tasks ---- */
 
@@ -118,6 +74,8 @@ static void set_state(struct rconn *c, enum rconn_state state)
 
 static void conn_lost(struct rconn *c, int rc, const char *why)
 {
+	const bool was_up =
+		c->state == RC_UP; /* else rdma_call_start() tells, or tries another one */
 	struct xconn *x = c->x;
 
 	if (c->state == RC_LOST)
@@ -129,7 +87,8 @@ static void conn_lost(struct rconn *c, int rc, const char *why)
 	list_for_each (l, &c->calls) {
 		struct rcall *k = container_of(l, struct rcall, link);
 
-		k->on_lost(k, rc, c->why);
+		if (was_up)
+			k->on_lost(k, rc, c->why);
 	}
 	c->x = NULL;
 	xconn_close(x); /* ops in flight come back */
@@ -233,14 +192,28 @@ static struct rconn *conn_new(struct rdma *r, const struct net_addr *addr, uint6
 	return c;
 }
 
-static struct rconn *conn_find(struct rdma *r, const struct net_addr *addr)
+/* The connection to @addr with the fewest calls. NULL: a new one is to be made. @up_only: one that
+ * stands, at any rate. */
+static struct rconn *conn_find(struct rdma *r, const struct net_addr *addr, bool up_only)
 {
+	struct rconn *best = NULL;
+	uint32_t n = 0, least = UINT32_MAX;
+
 	list_for_each (l, &r->conns) {
 		struct rconn *c = container_of(l, struct rconn, link);
+		const uint32_t calls = list_length(&c->calls);
 
-		if (c->addr.len == addr->len && memcmp(&c->addr.sa, &addr->sa, addr->len) == 0)
-			return c;
+		if (c->addr.len != addr->len || memcmp(&c->addr.sa, &addr->sa, addr->len) != 0 ||
+		    (up_only && c->state != RC_UP))
+			continue;
+		n++;
+		if (calls < least) {
+			least = calls;
+			best = c;
+		}
 	}
+	if (up_only || least < QP_CALLS || (n >= QPS_MAX && least < QP_CALLS_MAX))
+		return best;
 	return NULL;
 }
 
@@ -249,16 +222,17 @@ struct call_task {
 	const struct net_addr *addr;
 	uint64_t deadline_ns;
 	struct rcall *call;
+	bool up_only;
 	int rc;
 };
 
 static void start_run(struct rtask *t)
 {
 	struct call_task *s = container_of(t, struct call_task, t);
-	struct rconn *c = conn_find(t->rdma, s->addr);
+	struct rconn *c = conn_find(t->rdma, s->addr, s->up_only);
 
-	s->rc = 0;
-	if (!c)
+	s->rc = c || !s->up_only ? 0 : -ENOTCONN;
+	if (!c && !s->up_only)
 		c = conn_new(t->rdma, s->addr, s->deadline_ns, &s->rc);
 	if (!c)
 		return;
@@ -278,11 +252,25 @@ static void end_run(struct rtask *t)
 	conn_put(c);
 }
 
+/* 0, or why the connection of @call did not come up. */
+static int await_conn(struct rdma *r, struct rcall *call)
+{
+	int rc;
+
+	pthread_mutex_lock(&r->lock); /* the transport keeps the deadline: this wait ends */
+	while (call->conn->state == RC_CONNECTING)
+		pthread_cond_wait(&r->changed, &r->lock);
+	rc = call->conn->state == RC_LOST ? call->conn->rc : 0;
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}
+
 int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadline_ns,
 		    struct rcall *call, struct err *err)
 {
 	struct call_task s = {.addr = node, .deadline_ns = deadline_ns, .call = call};
 	char text[NET_TEXT_MAX];
+	struct err why = ERR_INIT;
 	int rc;
 
 	list_init(&call->link);
@@ -290,17 +278,23 @@ int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadli
 	rdma_run(r, &s.t, start_run);
 	if (s.rc < 0)
 		return err_sys(err, s.rc, "data node %s: no RDMA connection", net_text(node, text));
-	pthread_mutex_lock(&r->lock); /* the transport keeps the deadline: this wait ends */
-	while (call->conn->state == RC_CONNECTING)
-		pthread_cond_wait(&r->changed, &r->lock);
-	rc = call->conn->state == RC_LOST ? call->conn->rc : 0;
-	pthread_mutex_unlock(&r->lock);
-	if (rc < 0) {
-		err_set(err, rc, "data node %s: no RDMA connection: %s", net_text(node, text),
-			call->conn->why);
+	for (;;) {
+		rc = await_conn(r, call);
+		if (rc == 0)
+			return 0;
+		if (!why.rc)
+			err_set(&why, rc, "data node %s: no RDMA connection: %s",
+				net_text(node, text), call->conn->why);
 		rdma_call_end(r, call);
+		list_init(&call->link);
+		s.up_only = true; /* no more of them are to be had: one that stands will do */
+		rdma_run(r, &s.t, start_run);
+		if (s.rc < 0)
+			break;
 	}
-	return rc;
+	if (err)
+		*err = why;
+	return why.rc;
 }
 
 void rdma_call_end(struct rdma *r, struct rcall *call)
@@ -448,62 +442,6 @@ void rdma_quarantine_buf(struct rdma *r, struct rcall *c, struct rbuf *b)
 	quarantine(r, c, NULL, b);
 }
 
-/* ---- memory of packets ---- */
-
-struct rbuf *rdma_buf_get(struct rdma *r, uint32_t bytes)
-{
-	struct list *l;
-
-	pthread_mutex_lock(&r->bufs_lock);
-	l = list_pop(bytes <= BUF_SMALL ? &r->bufs_64k : &r->bufs_1m);
-	if (l)
-		container_of(l, struct rbuf, link)->refs = 1;
-	pthread_mutex_unlock(&r->bufs_lock);
-	return l ? container_of(l, struct rbuf, link) : NULL;
-}
-
-struct rbuf *rdma_buf_ref(struct rbuf *b)
-{
-	pthread_mutex_lock(&b->rdma->bufs_lock);
-	b->refs++;
-	pthread_mutex_unlock(&b->rdma->bufs_lock);
-	return b;
-}
-
-void rdma_buf_put(struct rbuf *b)
-{
-	if (!b)
-		return;
-	pthread_mutex_lock(&b->rdma->bufs_lock);
-	if (--b->refs == 0) /* the one that is in the cache first */
-		list_add(b->data->size <= BUF_SMALL ? &b->rdma->bufs_64k : &b->rdma->bufs_1m,
-			 &b->link);
-	pthread_mutex_unlock(&b->rdma->bufs_lock);
-}
-
-/* Before the reactor has the pool. */
-static void bufs_init(struct rdma *r)
-{
-	for (uint32_t i = 0; i < BUFS; i++) {
-		const bool big = i < BUFS_1M;
-		struct rbuf *b = &r->bufs[i];
-
-		*b = (struct rbuf){.rdma = r,
-				   .data = pool_get(r->pool, big ? SLOT_1M : SLOT_64K, POOL_CTRL),
-				   .crc = pool_get(r->pool, SLOT_CRC, POOL_CTRL)};
-		list_add_tail(big ? &r->bufs_1m : &r->bufs_64k, &b->link);
-	}
-}
-
-/* After the reactor. */
-static void bufs_fini(struct rdma *r)
-{
-	for (uint32_t i = 0; i < BUFS; i++) {
-		slot_put(r->bufs[i].data);
-		slot_put(r->bufs[i].crc);
-	}
-}
-
 /* ---- who waits, and who holds what nobody uses ---- */
 
 void rdma_holder_add(struct rdma *r, struct rholder *h)
@@ -612,7 +550,7 @@ static int rdma_new(const struct settings *set, struct rdma **ret, struct err *e
 	rc = pool_new(&po, &r->pool, err);
 	if (!rc) {
 		r->copy_bytes_per_ns = measure_copy(r->pool);
-		bufs_init(r);
+		rdma_bufs_init(r);
 		pool_on_pressed(r->pool, pressed, r);
 	}
 	if (!rc)
@@ -627,7 +565,7 @@ static int rdma_new(const struct settings *set, struct rdma **ret, struct err *e
 	}
 	if (rc < 0) {
 		reactor_free(r->reactor);
-		bufs_fini(r);
+		rdma_bufs_fini(r);
 		pool_free(r->pool);
 		free(r);
 		return rc;
@@ -668,7 +606,7 @@ void rdma_free(struct rdma *r)
 	reactor_free(r->reactor); /* it knows their timers */
 	list_for_each (l, &r->quarantine)
 		quarantine_over(&container_of(l, struct quarantine, link)->timer);
-	bufs_fini(r);
+	rdma_bufs_fini(r);
 	pool_free(r->pool);
 	pthread_cond_destroy(&r->changed);
 	pthread_mutex_destroy(&r->bufs_lock);

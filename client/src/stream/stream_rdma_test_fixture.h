@@ -52,11 +52,25 @@ static inline void fake_recv(struct xconn *c, void *buf, uint32_t len, struct xo
 	receiving = op;
 }
 
+static struct xconn conn; /* the one that the node takes */
+static bool taken;
+
+/* Another one, which it refuses: then the first has to do for all. */
+struct refused {
+	struct xconn c; /* first */
+	struct rmsg msg;
+	struct xop *op;
+};
+
 static inline void fake_close(struct xconn *c)
 {
 	struct xop *op = receiving;
 
-	(void)c;
+	if (c != &conn) {
+		free(c);
+		return;
+	}
+	taken = false;
 	receiving = NULL;
 	if (op)
 		op->done(op, -ECANCELED);
@@ -115,6 +129,13 @@ void __wrap_verbs_free(struct verbs *v)
 	(void)v;
 }
 
+static inline void refuse(struct rmsg *m)
+{
+	struct refused *r = container_of(m, struct refused, msg);
+
+	r->op->done(r->op, -ECONNREFUSED); /* closes it */
+}
+
 static inline void connected(struct rmsg *m)
 {
 	(void)m;
@@ -129,6 +150,17 @@ int __wrap_verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t de
 	(void)v;
 	(void)to;
 	(void)deadline_ns;
+	if (taken) {
+		struct refused *r = calloc(1, sizeof(*r));
+
+		r->c.ops = &fake_ops;
+		r->msg.fn = refuse;
+		r->op = op;
+		*ret = &r->c;
+		reactor_post(conn.reactor, &r->msg);
+		return 0;
+	}
+	taken = true;
 	connecting = op;
 	*ret = &conn;
 	reactor_post(conn.reactor, &msg);

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* rdma_internal - shared by rdma.c and rdma_buf.c (memory of packets); no other file includes it.
+ * */
+#include <pthread.h>
+
+#include "client/src/stream/rdma.h"
+
+#define BUFS_1M 28u
+#define BUFS_64K 40u
+#define BUFS (BUFS_1M + BUFS_64K)
+#define BUF_SMALL (64u << 10)
+
+enum rconn_state { RC_CONNECTING, RC_UP, RC_LOST };
+
+struct rconn {
+	struct list link; /* rdma.conns, until lost */
+	struct rdma *rdma;
+	struct net_addr addr;
+	enum rconn_state state; /* written on the reactor under rdma.lock */
+	int rc;                 /* why lost */
+	char why[160];
+	uint32_t refs; /* calls, ops in flight, the list */
+	struct xconn *x;
+	struct xop connect_op, recv_op;
+	struct rop rop;
+	struct list calls;
+	uint64_t next_id;
+	int received; /* bytes in buf, or -errno; 0: none */
+	bool receiving;
+	uint8_t buf[VERBS_MESSAGE_MAX];
+};
+
+struct rdma {
+	struct reactor *reactor; /* owned */
+	struct pool *pool;       /* owned */
+	struct verbs *verbs;     /* owned */
+	struct list conns;
+	struct list quarantine;
+	uint64_t eager_limit;     /* dfs.rdma.eager.limit, or EAGER_AUTO */
+	double copy_bytes_per_ns; /* memcpy between cold slots */
+	struct list holders;
+	struct rtimer shed; /* while somebody waits */
+	struct rbuf bufs[BUFS];
+	struct list bufs_1m, bufs_64k; /* free; under bufs_lock, and the counts of references */
+	pthread_mutex_t bufs_lock;
+	pthread_mutex_t lock; /* task.done, rconn.state as callers see them */
+	pthread_cond_t changed;
+};
+
+struct quarantine {
+	struct list link;
+	struct rtimer timer;
+	struct slot *slot; /* one of the two */
+	struct rbuf *buf;
+};
+
+/** Before the reactor has the pool, and after the reactor. */
+void rdma_bufs_init(struct rdma *r);
+void rdma_bufs_fini(struct rdma *r);

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The control thread: asleep until the connection manager, a device or a reactor has something for
+ * it. Reactors ask by bits in a connection, and hear by bits in it: nothing is allocated for that.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/metrics.h"
+#include "common/transport/verbs_internal.h"
+
+#define CARDS_MAX 32
+#define EVENTS_PER_TURN 64
+
+/* ---- asking, and telling ---- */
+
+static void ring(int fd)
+{
+	const uint64_t one = 1;
+
+	(void)!write(fd, &one, sizeof(one)); /* full: it is readable already */
+}
+
+void vconn_ask(struct vconn *c, enum vtodo what)
+{
+	struct verbs_control *k = c->v->control;
+	bool wake;
+
+	pthread_mutex_lock(&k->lock);
+	if (!c->todo)
+		list_add_tail(&k->todo, &c->todo_link);
+	c->todo |= what;
+	wake = !k->woken;
+	k->woken = true;
+	pthread_mutex_unlock(&k->lock);
+	if (wake)
+		ring(k->wake);
+}
+
+/* The reactor looks at has_mail in every turn; what is written to is for one that sleeps. */
+static void tell(struct verbs *v)
+{
+	if (!atomic_exchange(&v->has_mail, true))
+		ring(v->poller.fd);
+}
+
+static void post_mail(struct vconn *c, enum vmail what)
+{
+	if (!c->mail)
+		list_add_tail(&c->v->mail, &c->mail_link);
+	c->mail |= what;
+	tell(c->v); /* under the lock: behind the last word the connection, and all, may be gone */
+}
+
+void vconn_mail(struct vconn *c, enum vmail what)
+{
+	struct verbs_control *k = c->v->control;
+
+	pthread_mutex_lock(&k->lock);
+	post_mail(c, what);
+	pthread_mutex_unlock(&k->lock);
+}
+
+void vconn_mail_failed(struct vconn *c, int rc, const char *fmt, ...)
+{
+	struct verbs_control *k = c->v->control;
+	va_list ap;
+
+	pthread_mutex_lock(&k->lock);
+	if (!c->mail_rc) { /* the first cause counts */
+		c->mail_rc = rc;
+		va_start(ap, fmt);
+		(void)vsnprintf(c->mail_why, sizeof(c->mail_why), fmt, ap);
+		va_end(ap);
+	}
+	post_mail(c, MAIL_FAILED);
+	pthread_mutex_unlock(&k->lock);
+}
+
+static void post_dev_mail(struct vdev *d, uint32_t event)
+{
+	d->events |= event;
+	d->v->dev_mail = true;
+	tell(d->v);
+}
+
+void vdev_mail(struct vdev *d, uint32_t event)
+{
+	struct verbs_control *k = d->v->control;
+
+	pthread_mutex_lock(&k->lock);
+	post_dev_mail(d, event);
+	pthread_mutex_unlock(&k->lock);
+}
+
+/* ---- devices ---- */
+
+static struct vcard *card_new(struct verbs_control *k, struct ibv_context *ctx)
+{
+	struct vcard *card = calloc(1, sizeof(*card));
+	const int flags = fcntl(ctx->async_fd, F_GETFL);
+
+	if (!card)
+		return NULL;
+	card->ctx = ctx;
+	list_init(&card->devs);
+	(void)fcntl(ctx->async_fd, F_SETFL, flags | O_NONBLOCK);
+	list_add_tail(&k->cards, &card->link);
+	return card;
+}
+
+static struct vcard *card_get(struct verbs_control *k, struct ibv_context *ctx)
+{
+	list_for_each (l, &k->cards)
+		if (container_of(l, struct vcard, link)->ctx == ctx)
+			return container_of(l, struct vcard, link);
+	return card_new(k, ctx);
+}
+
+static struct vdev *dev_find(const struct verbs *v, struct vcard *card)
+{
+	list_for_each (l, &card->devs)
+		if (container_of(l, struct vdev, card_link)->v == v)
+			return container_of(l, struct vdev, card_link);
+	return NULL;
+}
+
+struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, struct err *err)
+{
+	struct verbs_control *k = v->control;
+	struct vcard *card;
+	struct vdev *d = NULL;
+	bool failed;
+
+	*ret_rc = -ENOMEM;
+	pthread_mutex_lock(&k->lock);
+	card = card_get(k, ctx);
+	if (card)
+		d = dev_find(v, card);
+	failed = card && card->failed;
+	pthread_mutex_unlock(&k->lock);
+	if (!card)
+		return NULL;
+	if (failed) {
+		*ret_rc = err_set(err, -ENODEV, "RDMA device %s has failed",
+				  ibv_get_device_name(ctx->device));
+		return NULL;
+	}
+	*ret_rc = 0;
+	if (d)
+		return d;
+	*ret_rc = vdev_open(v, ctx, &d, err);
+	if (*ret_rc < 0)
+		return NULL;
+	pthread_mutex_lock(&k->lock);
+	list_add_tail(&card->devs, &d->card_link);
+	post_dev_mail(d, DEV_JOIN); /* before the mail of its first connection */
+	pthread_mutex_unlock(&k->lock);
+	return d;
+}
+
+static void card_failed(struct verbs_control *k, struct vcard *card)
+{
+	pthread_mutex_lock(&k->lock);
+	card->failed = true;
+	list_for_each (l, &card->devs)
+		post_dev_mail(container_of(l, struct vdev, card_link), DEV_FAILED);
+	pthread_mutex_unlock(&k->lock);
+}
+
+/* What belongs to a connection, a queue or a device is told to its reactor. Ports come and go by
+ * themselves: connections live as long as their retries, and heartbeats tell when one is dead. */
+static void on_async(struct verbs_control *k, struct vcard *card, const struct ibv_async_event *e)
+{
+	const char *name = ibv_event_type_str(e->event_type);
+
+	metric_add(METRIC_RDMA_ASYNC, 1);
+	log_debug("op=rdma device=%s: %s", ibv_get_device_name(card->ctx->device), name);
+	switch ((int)e->event_type) {
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		vconn_mail(e->element.qp->qp_context, MAIL_LAST_WQE);
+		break;
+	case IBV_EVENT_COMM_EST: /* a message overtook the answer of the connection manager */
+		(void)rdma_notify(((struct vconn *)e->element.qp->qp_context)->id, e->event_type);
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		vconn_mail_failed(e->element.qp->qp_context, -EIO, "the device says: %s", name);
+		break;
+	case IBV_EVENT_CQ_ERR:
+		vdev_mail(e->element.cq->cq_context, DEV_FAILED);
+		break;
+	case IBV_EVENT_SRQ_ERR:
+		vdev_mail(e->element.srq->srq_context, DEV_FAILED);
+		break;
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		vdev_mail(e->element.srq->srq_context, DEV_SRQ_LIMIT);
+		break;
+	case IBV_EVENT_DEVICE_FATAL:
+		card_failed(k, card);
+		break;
+	default: /* PORT_ERR, PORT_ACTIVE, GID_CHANGE, ... */
+		break;
+	}
+}
+
+static void card_events(struct verbs_control *k, struct vcard *card)
+{
+	struct ibv_async_event e;
+
+	for (int i = 0; i < EVENTS_PER_TURN && ibv_get_async_event(card->ctx, &e) == 0; i++) {
+		on_async(k, card, &e);
+		ibv_ack_async_event(&e); /* who is destroyed waits for this */
+	}
+}
+
+/* ---- the thread ---- */
+
+static void do_all(struct verbs_control *k)
+{
+	uint64_t n;
+
+	(void)!read(k->wake, &n, sizeof(n));
+	for (;;) {
+		struct vconn *c = NULL;
+		struct list *l;
+		uint32_t todo = 0;
+
+		pthread_mutex_lock(&k->lock);
+		l = list_pop(&k->todo);
+		if (l) {
+			c = container_of(l, struct vconn, todo_link);
+			todo = c->todo;
+			c->todo = 0;
+		} else {
+			k->woken = false;
+		}
+		pthread_mutex_unlock(&k->lock);
+		if (!c)
+			return;
+		cm_do(c, todo);
+	}
+}
+
+static bool is_stopped(struct verbs_control *k)
+{
+	bool stop;
+
+	pthread_mutex_lock(&k->lock);
+	stop = k->stop;
+	pthread_mutex_unlock(&k->lock);
+	return stop;
+}
+
+static void *control_main(void *arg)
+{
+	struct verbs_control *k = arg;
+	struct pollfd fds[2 + CARDS_MAX];
+	struct vcard *cards[CARDS_MAX];
+
+	while (!is_stopped(k)) {
+		nfds_t n = 0;
+
+		fds[0] = (struct pollfd){.fd = k->wake, .events = POLLIN};
+		fds[1] = (struct pollfd){.fd = k->channel->fd, .events = POLLIN};
+		list_for_each (l, &k->cards) {
+			if (n == CARDS_MAX)
+				break;
+			cards[n] = container_of(l, struct vcard, link);
+			fds[2 + n] =
+				(struct pollfd){.fd = cards[n]->ctx->async_fd, .events = POLLIN};
+			n++;
+		}
+		if (poll(fds, 2 + n, -1) < 0)
+			continue; /* EINTR: no signal comes here, but a debugger does */
+		for (nfds_t i = 0; i < n; i++)
+			if (fds[2 + i].revents)
+				card_events(k, cards[i]);
+		if (fds[1].revents)
+			cm_events(k);
+		if (fds[0].revents)
+			do_all(k);
+	}
+	return NULL;
+}
+
+static int thread_start(struct verbs_control *k)
+{
+	sigset_t all, old;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are for the program's own threads */
+	rc = -pthread_create(&k->thread, NULL, control_main, k);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc == 0)
+		(void)pthread_setname_np(k->thread, "rdma-control");
+	return rc;
+}
+
+/* ---- begin and end ---- */
+
+static void control_free(struct verbs_control *k)
+{
+	list_for_each (l, &k->cards)
+		free(container_of(l, struct vcard, link));
+	if (k->channel)
+		rdma_destroy_event_channel(k->channel);
+	if (k->wake >= 0)
+		(void)close(k->wake);
+	pthread_mutex_destroy(&k->lock);
+	free(k);
+}
+
+static int find_cards(struct verbs_control *k)
+{
+	int n = 0;
+	struct ibv_context **ctx = rdma_get_devices(&n);
+
+	if (!ctx)
+		return neg_errno();
+	for (int i = 0; i < n; i++)
+		(void)card_get(k, ctx[i]);
+	rdma_free_devices(ctx);
+	return list_empty(&k->cards) ? -ENODEV : 0;
+}
+
+static int control_new(struct verbs_control **ret, struct err *err)
+{
+	struct verbs_control *k = calloc(1, sizeof(*k));
+	int rc = 0;
+
+	if (!k)
+		return err_set(err, -ENOMEM, "out of memory");
+	pthread_mutex_init(&k->lock, NULL);
+	list_init(&k->cards);
+	list_init(&k->todo);
+	list_init(&k->verbs);
+	k->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	k->channel = rdma_create_event_channel();
+	if (!k->channel || k->wake < 0)
+		rc = neg_errno();
+	if (rc == 0)
+		rc = find_cards(k);
+	if (rc < 0) {
+		err_sys(err, rc, "cannot open the RDMA connection manager");
+		err_cure(err,
+			 "modprobe rdma_ucm, and see that /dev/infiniband/rdma_cm can be opened");
+	} else {
+		(void)fcntl(k->channel->fd, F_SETFL, O_NONBLOCK);
+		rc = thread_start(k);
+		if (rc < 0)
+			err_sys(err, rc, "starting the thread for RDMA events failed");
+	}
+	if (rc < 0) {
+		control_free(k);
+		return rc;
+	}
+	*ret = k;
+	return 0;
+}
+
+/* All devices that are there: nothing is registered when a connection comes. */
+static int open_devices(struct verbs *v, struct err *err)
+{
+	struct verbs_control *k = v->control;
+	struct ibv_context *ctx[CARDS_MAX];
+	int n = 0, good = 0, rc = -ENODEV;
+
+	pthread_mutex_lock(&k->lock);
+	list_for_each (l, &k->cards)
+		if (n < CARDS_MAX)
+			ctx[n++] = container_of(l, struct vcard, link)->ctx;
+	pthread_mutex_unlock(&k->lock);
+	for (int i = 0; i < n; i++)
+		good += control_dev(v, ctx[i], &rc, err) != NULL;
+	return good ? 0 : rc;
+}
+
+int verbs_control_join(struct verbs *v, struct err *err)
+{
+	int rc = 0;
+
+	if (v->opts.share)
+		v->control = v->opts.share->control;
+	else
+		rc = control_new(&v->control, err);
+	if (rc < 0)
+		return rc;
+	pthread_mutex_lock(&v->control->lock);
+	list_add_tail(&v->control->verbs, &v->control_link);
+	pthread_mutex_unlock(&v->control->lock);
+	rc = open_devices(v, err);
+	if (rc < 0)
+		verbs_control_leave(v);
+	return rc;
+}
+
+void verbs_control_leave(struct verbs *v)
+{
+	struct verbs_control *k = v->control;
+	bool last;
+
+	pthread_mutex_lock(&k->lock);
+	list_del(&v->control_link);
+	if (k->last == v)
+		k->last = NULL;
+	list_for_each (l, &k->cards) {
+		struct vdev *d = dev_find(v, container_of(l, struct vcard, link));
+
+		if (d)
+			list_del(&d->card_link);
+	}
+	last = list_empty(&k->verbs);
+	k->stop = last;
+	pthread_mutex_unlock(&k->lock);
+	if (!last)
+		return;
+	ring(k->wake);
+	pthread_join(k->thread, NULL);
+	control_free(k);
+}

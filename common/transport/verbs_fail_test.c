@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections on a device that refuses and fails; the device is played. What must hold: nothing
+ * that was not done is called done, each op comes back once, and a queue pair goes only when the
+ * last receive that it has taken out of the shared queue has come back. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/transport/verbs_internal.h"
+
+/* ---- a device ---- */
+
+static struct {
+	uint32_t takes;                  /* work requests that it accepts before it refuses one */
+	uint64_t posted[VERBS_SQ_DEPTH]; /* their ids */
+	uint32_t n;
+	struct ibv_wc wc[VERBS_BATCH]; /* to be polled */
+	uint32_t wcs;
+	bool in_error;
+} dev;
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	(void)qp;
+	for (; wr; wr = wr->next) {
+		if (!dev.takes) {
+			*bad = wr;
+			return ENOMEM;
+		}
+		dev.takes--;
+		dev.posted[dev.n++] = wr->wr_id;
+	}
+	return 0;
+}
+
+static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	const uint32_t had = dev.wcs;
+
+	(void)cq;
+	assert_true(had <= (uint32_t)n);
+	memcpy(wc, dev.wc, had * sizeof(*wc));
+	dev.wcs = 0;
+	return (int)had;
+}
+
+int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	(void)qp;
+	(void)mask;
+	dev.in_error |= attr->qp_state == IBV_QPS_ERR;
+	return 0;
+}
+
+static void completes(uint32_t i, enum ibv_wc_status status)
+{
+	dev.wc[dev.wcs++] = (struct ibv_wc){.wr_id = dev.posted[i], .status = status};
+}
+
+/* ---- a connection on it ---- */
+
+static size_t no_encode(const struct verbs_hello *h, uint8_t out[VERBS_PRIVATE_MAX])
+{
+	(void)h;
+	(void)out;
+	return 0;
+}
+
+static const uint8_t beat[8];
+static const struct verbs_protocol protocol = {.credit_offset = 4,
+					       .heartbeat = beat,
+					       .heartbeat_len = sizeof(beat),
+					       .hello_encode = no_encode};
+
+struct stage {
+	struct reactor *reactor;
+	struct pool *pool;
+	struct verbs_control control;
+	struct verbs *v;
+	struct vdev d;
+	struct ibv_context ctx;
+	struct ibv_cq cq;
+	struct ibv_qp qp;
+	struct vconn *c;
+	struct slot *slot;
+};
+
+static void stage_vdev(struct stage *s)
+{
+	s->ctx.ops.post_send = post_send;
+	s->ctx.ops.poll_cq = poll_cq;
+	s->cq.context = s->qp.context = &s->ctx;
+	s->d = (struct vdev){.v = s->v, .cq = &s->cq, .last_wqe = LAST_WQE_NEVER};
+	s->d.poller = (struct poller){.fd = -1, .poll = vdev_poll, .arm = vdev_arm};
+	atomic_store(&s->d.cqe_left, 1000);
+	list_init(&s->d.rx_dry);
+	list_init(&s->d.tx_waiting);
+}
+
+static int stage_up(void **state)
+{
+	static struct stage s;
+	const struct reactor_opts ro = {.name = "test"};
+	const struct pool_opts po = {.count = {4, 1, 1, 1, 1}};
+
+	memset(&s, 0, sizeof(s));
+	memset(&dev, 0, sizeof(dev));
+	dev.takes = UINT32_MAX;
+	if (reactor_new(&ro, &s.reactor, NULL) < 0)
+		return -1;
+	assert_int_equal(pool_new(&po, &s.pool, NULL), 0);
+	s.slot = pool_get(s.pool, SLOT_64K, POOL_READ);
+	s.v = calloc(1, sizeof(*s.v));
+	s.v->reactor = s.reactor;
+	s.v->opts = (struct verbs_opts){.protocol = &protocol, .pool = s.pool};
+	s.v->control = &s.control;
+	s.control.wake = -1;
+	pthread_mutex_init(&s.control.lock, NULL);
+	list_init(&s.control.todo);
+	list_init(&s.v->conns);
+	for (uint32_t i = 0; i < VERBS_QPN_BUCKETS; i++)
+		list_init(&s.v->by_qpn[i]);
+	stage_vdev(&s);
+	s.c = vconn_alloc(s.v, false);
+	s.c->state = VC_UP;
+	s.c->dev = s.c->cm_dev = &s.d;
+	s.c->qp = &s.qp;
+	s.c->cqes = 1;
+	s.c->rd_max = 16;
+	s.v->table[0] = s.c;
+	*state = &s;
+	return 0;
+}
+
+static int stage_down(void **state)
+{
+	struct stage *s = *state;
+
+	list_del(&s->c->rop.ready_link);
+	reactor_timer_clear(s->reactor, &s->c->timer);
+	free(s->c);
+	free(s->v);
+	slot_put(s->slot);
+	pool_free(s->pool);
+	reactor_free(s->reactor);
+	pthread_mutex_destroy(&s->control.lock);
+	return 0;
+}
+
+struct seen {
+	struct xop op; /* first */
+	int res;
+	uint32_t count;
+};
+
+static void on_done(struct xop *op, int res)
+{
+	((struct seen *)op)->res = res;
+	((struct seen *)op)->count++;
+}
+
+static void pull(struct stage *s, struct seen *w)
+{
+	*w = (struct seen){.op.done = on_done};
+	xconn_pull(&s->c->x, (struct xremote){.addr = 4096}, s->slot, 0, 512, &w->op);
+}
+
+/* ---- what must hold ---- */
+
+static void what_the_device_refuses_has_failed(void **state)
+{
+	struct stage *s = *state;
+	struct seen w[5];
+
+	for (int i = 0; i < 5; i++)
+		pull(s, &w[i]);
+	dev.takes = 2;
+	(void)vconn_step(&s->c->rop);
+	assert_true(dev.in_error);
+	for (int i = 2; i < 5; i++) { /* they are nobody's: no completion will tell */
+		assert_int_equal(w[i].count, 1);
+		assert_int_equal(w[i].res, -EIO);
+	}
+	assert_int_equal(w[0].count + w[1].count, 0); /* the device has them still */
+	completes(0, IBV_WC_SUCCESS);
+	completes(1, IBV_WC_WR_FLUSH_ERR);
+	(void)vdev_poll(&s->d.poller);
+	assert_int_equal(w[0].res, 512);
+	assert_int_equal(w[1].res, -EIO);
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(w[i].count, 1);
+	assert_int_equal(s->c->rd_used, 0);
+	assert_int_equal(s->c->awaited, 0);
+}
+
+static void the_marker_of_a_failed_post_calls_nothing_done(void **state)
+{
+	struct stage *s = *state;
+	struct seen w[3];
+
+	for (int i = 0; i < 3; i++)
+		pull(s, &w[i]);
+	dev.takes = 0;
+	(void)vconn_step(&s->c->rop);
+	dev.takes = UINT32_MAX;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(w[i].res, -EIO);
+	assert_int_equal(s->c->sq_head, s->c->sq_tail);
+}
+
+static void completions_are_taken_as_they_are_needed_and_given_back(void **state)
+{
+	struct stage *s = *state;
+	struct seen w[20];
+
+	atomic_store(&s->d.cqe_left, VERBS_CQES_STEP + 2);
+	s->c->rd_max = 64;
+	for (int i = 0; i < 20; i++)
+		pull(s, &w[i]);
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(dev.n, VERBS_CQES_STEP); /* one of 17 is the marker's */
+	assert_true(list_is_linked(&s->c->tx_link));
+	for (uint32_t i = 0; i < VERBS_CQES_STEP; i++)
+		completes(i, IBV_WC_SUCCESS);
+	(void)vdev_poll(&s->d.poller);
+	assert_int_equal(atomic_load(&s->d.cqe_left), VERBS_CQES_STEP + 2);
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(dev.n, 20);
+}
+
+static void the_last_receive_is_waited_for_where_the_device_tells(void **state)
+{
+	struct stage *s = *state;
+
+	s->d.srq = (struct ibv_srq *)&s->cq; /* it has one; nobody looks into it */
+	s->d.last_wqe = LAST_WQE_SENT;
+	s->c->closing = true;
+	vconn_fail(s->c, -ECANCELED, "closed");
+	completes(0, IBV_WC_WR_FLUSH_ERR); /* the marker */
+	(void)vdev_poll(&s->d.poller);
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(s->c->state, VC_WAIT_FLUSH);
+	s->c->last_wqe = true;
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(s->c->state, VC_WAIT_DESTROYED);
+	assert_true(s->c->todo & DO_DESTROY);
+}
+
+static void a_device_that_never_tells_is_found_out(void **state)
+{
+	struct stage *s = *state;
+	uint32_t waited = 0;
+
+	s->d.srq = (struct ibv_srq *)&s->cq;
+	s->d.last_wqe = LAST_WQE_UNKNOWN;
+	for (int i = 0; i < 6; i++) { /* one connection after the other */
+		const uint64_t began = clock_mono_ns();
+
+		s->c->state = VC_UP;
+		s->c->todo = 0;
+		list_del(&s->c->todo_link);
+		s->c->closing = true;
+		vconn_fail(s->c, -ECANCELED, "closed");
+		completes(dev.n - 1, IBV_WC_WR_FLUSH_ERR);
+		(void)vdev_poll(&s->d.poller);
+		s->c->cqes = 1;
+		while (s->c->state == VC_WAIT_FLUSH && clock_mono_ns() < began + NS_PER_S)
+			(void)vconn_step(&s->c->rop);
+		assert_int_equal(s->c->state, VC_WAIT_DESTROYED);
+		waited += clock_mono_ns() - began > 20 * NS_PER_MS;
+	}
+	assert_int_equal(waited, 4);
+	assert_int_equal(s->d.last_wqe, LAST_WQE_NEVER);
+}
+
+int main(void)
+{
+#define CASE(f) cmocka_unit_test_setup_teardown(f, stage_up, stage_down)
+	const struct CMUnitTest tests[] = {
+		CASE(what_the_device_refuses_has_failed),
+		CASE(the_marker_of_a_failed_post_calls_nothing_done),
+		CASE(completions_are_taken_as_they_are_needed_and_given_back),
+		CASE(the_last_receive_is_waited_for_where_the_device_tells),
+		CASE(a_device_that_never_tells_is_found_out),
+	};
+
+	return cmocka_run_group_tests_name("verbs_fail", tests, NULL, NULL);
+}
