@@ -3,13 +3,27 @@
 
 #include <string.h>
 
+#include "common/base/cursor.h"
 #include "common/wire/capsule.h"
 
 #define CREDIT_OFFSET 4 /* docs/wire.md section 3 */
+#define ID_OFFSET 12    /* likewise */
 #define BUSY_RETRY_MS 1000
 
 static const uint8_t heartbeat[CAPSULE_HEADER_LEN] = {
 	CAPSULE_VERSION, CAPSULE_HEARTBEAT, 0, 0, 0, 0, 0, CAPSULE_HEADER_LEN};
+
+static bool is_control(const void *message, uint32_t len, uint64_t *ret_stream)
+{
+	struct rd r = rd_init(message, len);
+	uint8_t type;
+
+	(void)rd_u8(&r); /* version */
+	type = rd_u8(&r);
+	(void)rd_bytes(&r, ID_OFFSET - 2);
+	*ret_stream = rd_be64(&r);
+	return type == CAPSULE_CANCEL || type == CAPSULE_CLOSED || type == CAPSULE_ERROR;
+}
 
 static size_t hello_encode(const struct verbs_hello *h, uint8_t out[VERBS_PRIVATE_MAX])
 {
@@ -75,6 +89,7 @@ const struct verbs_protocol capsule_link = {
 	.credit_offset = CREDIT_OFFSET,
 	.heartbeat = heartbeat,
 	.heartbeat_len = sizeof(heartbeat),
+	.is_control = is_control,
 	.hello_encode = hello_encode,
 	.hello_decode = hello_decode,
 	.reject_encode = reject_encode,

@@ -8,9 +8,9 @@ void credit_init(struct credit *c, uint16_t initial, uint16_t limit)
 	*c = (struct credit){.granted = initial, .limit = limit};
 }
 
-int credit_take(struct credit *c, bool control)
+int credit_take(struct credit *c, enum credit_class cls)
 {
-	if (!credit_may_send(c, control))
+	if (!credit_may_send(c, cls))
 		return -EAGAIN;
 	c->sent++;
 	return 0;
@@ -28,7 +28,7 @@ int credit_heard(struct credit *c, uint16_t granted)
 
 void grant_init(struct grant *g, uint16_t initial)
 {
-	*g = (struct grant){.granted = initial, .said = initial, .initial = initial};
+	*g = (struct grant){.granted = initial, .said = initial, .target = initial};
 }
 
 void grant_add(struct grant *g, uint16_t n)
@@ -53,8 +53,7 @@ uint16_t grant_say(struct grant *g)
 bool grant_due(const struct grant *g)
 {
 	const uint16_t unsaid = (uint16_t)(g->granted - g->said);
-	const uint16_t left = (uint16_t)(g->said - g->received); /* what the peer may still send */
 
-	/* One left is the one for control: no data can come. */
-	return unsaid && (left <= 1 || unsaid >= g->initial / 2);
+	/* Two left are those for control messages and heartbeats: no data can come. */
+	return unsaid && (grant_left(g) <= CREDIT_DATA || unsaid >= g->target / 2);
 }

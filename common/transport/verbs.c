@@ -92,6 +92,7 @@ void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
 	c->connect_op = NULL;
 	if (op)
 		op->done(op, rc);
+	fail_queue(c, &c->ctlq);
 	fail_queue(c, &c->txq);
 	fail_queue(c, &c->rdq);
 	op = c->recv_op;
@@ -233,7 +234,7 @@ static void deliver(struct vconn *c)
 }
 
 /* Take the grant out of a message. False: the connection has ended, because the peer does not know
- * what it grants, or has sent more than it was granted. */
+ * what it grants. */
 static bool hear_credits(struct vconn *c, const struct vrx *rx)
 {
 	uint32_t off = c->v->opts.protocol->credit_offset;
@@ -244,11 +245,6 @@ static bool hear_credits(struct vconn *c, const struct vrx *rx)
 	heard = rd_be16(&r);
 	if (r.bad) {
 		vconn_fail(c, -EPROTO, "malformed message");
-		return false;
-	}
-	if (grant_received(&c->grant) < 0) {
-		metric_add(METRIC_RDMA_OVERRUNS, 1);
-		vconn_fail(c, -EPROTO, "the peer sent more than it was granted");
 		return false;
 	}
 	if (heard != c->credit.granted)
@@ -284,23 +280,38 @@ static void recycle(struct vrx *rx)
 void vconn_message(struct vconn *c, struct vrx *rx)
 {
 	const struct verbs_protocol *p = c->v->opts.protocol;
+	const bool idle = vconn_was_idle(c);
+	bool beat;
 
-	if (c->state == VC_WAIT_FLUSH || c->state == VC_WAIT_DESTROYED) {
-		recycle(rx);
-		return;
-	}
-	if (!hear_credits(c, rx)) {
+	if (!vconn_is_alive(c) || !hear_credits(c, rx)) {
 		recycle(rx);
 		return;
 	}
 	rx->conn = c;
-	if (rx->len == p->heartbeat_len && !memcmp(rx->buf, p->heartbeat, p->credit_offset)) {
+	beat = rx->len == p->heartbeat_len && !memcmp(rx->buf, p->heartbeat, p->credit_offset);
+	vconn_adapt(c, idle && beat);
+	if (beat) {
 		vrx_post(rx);
 		return;
 	}
 	list_add_tail(&c->rxq, &rx->link);
 	if (c->recv_op)
 		deliver(c);
+}
+
+/* A receive was used up: of those that @c was granted, else of those that are nobody's. */
+static void count_received(struct vdev *d, struct vconn *c, const struct vrx *rx)
+{
+	const bool granted = c && grant_received(&c->grant) == 0;
+
+	if (granted && rx->shared)
+		metric_add(METRIC_RDMA_RECEIVES_GRANTED, (uint64_t)-1);
+	else if (rx->shared)
+		d->srq_left--;
+	if (granted || !c || !vconn_is_alive(c))
+		return;
+	metric_add(METRIC_RDMA_OVERRUNS, 1);
+	vconn_fail(c, -EPROTO, "the peer sent more than it was granted");
 }
 
 static void on_received(struct verbs *v, struct vdev *d, const struct ibv_wc *wc)
@@ -313,19 +324,16 @@ static void on_received(struct verbs *v, struct vdev *d, const struct ibv_wc *wc
 
 	if (own && !c)
 		return;
-	rx = own ? &c->rx[idx] : &d->rx[idx];
-	if (wc->status != IBV_WC_SUCCESS) {
-		/* flushed, too: the queue pair fell into error, and nothing else tells; but of a
-		 * connection that is being made the control thread does */
-		if (c && c->state != VC_WAIT_CM)
-			vconn_fail(c, wc_error(wc->status), "receive failed: %s",
-				   ibv_wc_status_str(wc->status));
-		recycle(rx);
-		return;
-	}
+	rx = own ? &c->rx[idx] : vdev_rx(d, idx);
+	/* flushed, too: the queue pair fell into error, and nothing else tells; but of a
+	 * connection that is being made the control thread does */
+	if (wc->status != IBV_WC_SUCCESS && c && c->state != VC_WAIT_CM)
+		vconn_fail(c, wc_error(wc->status), "receive failed: %s",
+			   ibv_wc_status_str(wc->status));
+	count_received(d, c, rx);
 	rx->len = wc->byte_len < VERBS_MESSAGE_MAX ? wc->byte_len : VERBS_MESSAGE_MAX;
 	rx->payload_len = wc->byte_len - rx->len;
-	if (!c) /* late: of a connection that is gone */
+	if (wc->status != IBV_WC_SUCCESS || !c || !vconn_is_alive(c))
 		recycle(rx);
 	else if (c->state == VC_WAIT_CM) /* the control thread has not said so yet */
 		list_add_tail(&c->early, &rx->link);
@@ -394,11 +402,34 @@ static void submit(struct vconn *c, struct list *queue, struct xop *op, struct v
 	vconn_ready(c);
 }
 
+/* May it go before what waits for credits? Not before a message of its own stream. */
+static bool may_overtake(struct vconn *c, const void *message, uint32_t len)
+{
+	const struct verbs_protocol *p = c->v->opts.protocol;
+	uint64_t stream, other;
+
+	if (!p->is_control || !p->is_control(message, len, &stream))
+		return false;
+	list_for_each (l, &c->txq) {
+		const struct vreq *q = container_of(l, struct vreq, link);
+
+		if (q->kind == V_PUSH)
+			return false; /* whose it is nobody knows, and it waits for no credit */
+		(void)p->is_control(q->ptr, q->rkey, &other);
+		if (stream == other)
+			return false;
+	}
+	return true;
+}
+
 static void verbs_send(struct xconn *x, const struct iovec *iov, int n, struct xop *op)
 {
+	struct vconn *c = vconn_of(x);
+	const uint32_t len = (uint32_t)iov->iov_len;
+
 	assert(n == 1 && iov->iov_len <= VERBS_MESSAGE_MAX);
-	submit(vconn_of(x), &vconn_of(x)->txq, op,
-	       (struct vreq){.kind = V_SEND, .ptr = iov->iov_base, .rkey = (uint32_t)iov->iov_len});
+	submit(c, may_overtake(c, iov->iov_base, len) ? &c->ctlq : &c->txq, op,
+	       (struct vreq){.kind = V_SEND, .ptr = iov->iov_base, .rkey = len});
 }
 
 void verbs_send_payload(struct xconn *x, const struct iovec *message, const void *payload,

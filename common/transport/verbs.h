@@ -17,8 +17,11 @@
  * Liveness: a connection that has nothing to say sends a heartbeat every VERBS_HEARTBEAT_NS; one
  * that heard nothing for VERBS_PATIENCE_NS fails with -ETIMEDOUT.
  * Credits: serial numbers modulo 2^16 of receives ever granted, told in the handshake and in every
- * message. A sender without a credit waits (the last one is kept for credit messages); RNR is a bug
- * and counted.
+ * message. A sender without a credit waits (one is kept for control messages, and the last one for
+ * heartbeats); RNR is a bug and counted. A peer that sends without one is cut off (-EPROTO). A
+ * connection is granted 4 receives at first, twice as many whenever its peer has used up nearly
+ * all, `credits` at most; it shrinks to 4 as it sends after 5 s of silence, or while few are left.
+ * The shared queue grows up to four times its depth, as the pool has slots.
  * Ownership: struct verbs belongs to its reactor; connections close themselves down (flush, marker,
  * destroy) after xconn_close().
  * Threading: the reactor of struct verbs, but verbs_probe(). Several reactors share one *control
@@ -57,6 +60,10 @@ struct verbs_protocol {
 	uint32_t credit_offset; /* of the be16 cumulative grant in every message */
 	const void *heartbeat;  /* a message that only carries credits */
 	uint32_t heartbeat_len;
+	/** Is it a message that ends something? Such have a credit of their own, and go before
+	 *  others that wait for one, but not before those of the same stream, which is told of
+	 *  every message. NULL: there are none. */
+	bool (*is_control)(const void *message, uint32_t len, uint64_t *ret_stream);
 	/** Bytes written to @out. */
 	size_t (*hello_encode)(const struct verbs_hello *h, uint8_t out[VERBS_PRIVATE_MAX]);
 	/** -EPROTONOSUPPORT: another version; -EPROTO: malformed. */
@@ -79,7 +86,7 @@ struct verbs_opts {
 	/* active only, or NULL: slots that the peer may RDMA WRITE, when `pool` is not to be open
 	 * to that; outlives verbs */
 	struct pool *landing;
-	uint32_t srq_depth; /* passive; 0: 1024 */
+	uint32_t srq_depth; /* passive: receives that are always there; 0: 1024 */
 	uint32_t credits;   /* most receives granted to one connection; 0: 32 */
 	/* of another reactor, whose control thread does for this one, too; NULL: a new one. The
 	 * last of them ends it */

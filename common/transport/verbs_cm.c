@@ -21,6 +21,11 @@
 
 /* ---- queue pairs ---- */
 
+static uint32_t lesser(uint32_t a, int b)
+{
+	return b > 0 && (uint32_t)b < a ? (uint32_t)b : a;
+}
+
 static struct ibv_qp_init_attr qp_attr(struct vconn *c, const struct vdev *d)
 {
 	return (struct ibv_qp_init_attr){
@@ -29,34 +34,60 @@ static struct ibv_qp_init_attr qp_attr(struct vconn *c, const struct vdev *d)
 		.send_cq = d->cq,
 		.recv_cq = d->cq,
 		.srq = c->active ? NULL : d->srq,
-		.cap = {.max_send_wr = VERBS_SQ_DEPTH,
-			.max_recv_wr = c->active ? VERBS_ACTIVE_CREDITS : 0,
-			.max_send_sge = 2,
-			.max_recv_sge = c->active ? 1 : 0,
+		.cap = {.max_send_wr = c->sq_depth,
+			.max_recv_wr = c->rx_count,
+			.max_send_sge = lesser(2, d->attr.max_sge),
+			.max_recv_sge = !c->rx_count                   ? 0
+					: !c->active && d->payload_max ? 2
+								       : 1,
 			.max_inline_data = d->inline_max},
 	};
 }
 
+/* No attribute of a device tells how much it takes inline: what is refused is tried with less, and
+ * remembered. */
+static int create_qp(struct vconn *c, struct vdev *d)
+{
+	static const uint32_t less[] = {128, 96, 64, 32, 0};
+	struct ibv_pd *pd = c->active ? d->pd_out : d->pd_in;
+	struct ibv_qp_init_attr a = qp_attr(c, d);
+	int rc = ret_errno(rdma_create_qp(c->id, pd, &a));
+
+	for (size_t i = 0; i < sizeof(less) / sizeof(*less) && rc == -EINVAL; i++) {
+		if (less[i] >= d->inline_max)
+			continue;
+		a = qp_attr(c, d);
+		a.cap.max_inline_data = less[i];
+		rc = ret_errno(rdma_create_qp(c->id, pd, &a));
+		if (rc == 0)
+			d->inline_max = less[i];
+	}
+	c->max_inline = a.cap.max_inline_data;
+	return rc;
+}
+
 static int make_qp(struct vconn *c, struct err *err)
 {
-	uint32_t cqes = 1 + (c->active ? VERBS_ACTIVE_CREDITS : 0); /* one for the drain marker */
-	struct ibv_qp_init_attr a;
 	int rc;
 	struct vdev *d = control_dev(c->v, c->id->verbs, &rc, err);
+	uint32_t own;
 
 	if (!d)
 		return rc;
-	if (!vdev_cqes_take(d, cqes))
+	own = c->active ? VERBS_ACTIVE_CREDITS : d->srq ? 0 : VERBS_OWN_PASSIVE;
+	own = lesser(own, d->attr.max_qp_wr);
+	if (!vdev_cqes_take(d, 1 + own)) /* one for the drain marker */
 		return err_set(err, -EBUSY, "the completion queue is full");
 	c->cm_dev = d;
 	c->cqes = 1;
-	c->rx_count = c->active ? VERBS_ACTIVE_CREDITS : 0;
-	a = qp_attr(c, d);
-	rc = ret_errno(rdma_create_qp(c->id, c->active ? d->pd_out : d->pd_in, &a));
+	c->rx_count = own;
+	c->sq_depth = lesser(VERBS_SQ_DEPTH, d->attr.max_qp_wr);
+	rc = create_qp(c, d);
 	if (rc < 0)
 		return err_sys(err, rc, "making a queue pair failed");
-	c->max_inline = a.cap.max_inline_data;
-	rc = c->active ? vconn_rx_new(c) : 0;
+	if (c->active) /* the reactor looks at it when the connection is up */
+		grant_init(&c->grant, (uint16_t)own);
+	rc = own ? vconn_rx_new(c) : 0;
 	return rc < 0 ? err_sys(err, rc, "posting receives failed") : 0;
 }
 
@@ -136,9 +167,11 @@ static void on_route(struct vconn *c)
 		vconn_mail_failed(c, rc, "%s", err.text);
 		return;
 	}
-	p.responder_resources = c->cm_dev->attr.max_qp_rd_atom < READ_DEPTH_MAX
-					? (uint8_t)c->cm_dev->attr.max_qp_rd_atom
-					: READ_DEPTH_MAX;
+	if (c->cm_dev->attr.max_qp_rd_atom < 1) {
+		vconn_mail_failed(c, -ENODEV, "the RDMA device answers no READs");
+		return;
+	}
+	p.responder_resources = (uint8_t)lesser(READ_DEPTH_MAX, c->cm_dev->attr.max_qp_rd_atom);
 	h = vconn_hello(c, p.responder_resources);
 	p.private_data = hello;
 	p.private_data_len = (uint8_t)c->v->opts.protocol->hello_encode(&h, hello);
@@ -241,7 +274,8 @@ static struct verbs *choose(struct verbs_control *k, enum verbs_reject *ret_why)
 /* A connection on @id, with its queue pair. NULL: there are no resources for it, and @id is as it
  * was. */
 static struct vconn *passive_new(struct verbs *v, struct rdma_cm_id *id,
-				 const struct rdma_conn_param *conn, const struct verbs_hello *peer)
+				 const struct rdma_conn_param *conn, const struct verbs_hello *peer,
+				 enum verbs_reject *ret_why)
 {
 	struct vconn *c = vconn_alloc(v, false);
 	struct err err = ERR_INIT;
@@ -254,18 +288,26 @@ static struct vconn *passive_new(struct verbs *v, struct rdma_cm_id *id,
 	c->peer = *peer;
 	copy_addr(&c->x.local, rdma_get_local_addr(id));
 	copy_addr(&c->x.peer, rdma_get_peer_addr(id));
-	if (make_qp(c, &err) < 0) {
-		if (c->cm_dev)
-			atomic_fetch_add(&c->cm_dev->cqe_left, 1);
-		free(c);
-		return NULL;
-	}
+	if (make_qp(c, &err) < 0)
+		goto fail;
 	if (depth > (uint32_t)c->cm_dev->attr.max_qp_init_rd_atom)
 		depth = (uint32_t)c->cm_dev->attr.max_qp_init_rd_atom;
+	*ret_why = depth ? VERBS_BUSY : VERBS_NO_READ;
+	if (!depth)
+		goto fail;
 	c->rd_max = depth;
 	c->connect_deadline_ns = clock_mono_ns() + 5 * NS_PER_S;
 	id->context = c;
 	return c;
+fail:
+	if (id->qp)
+		rdma_destroy_qp(id);
+	vconn_rx_free(c);
+	free(c->rx);
+	if (c->cm_dev)
+		atomic_fetch_add(&c->cm_dev->cqe_left, (int)(c->cqes + c->rx_count));
+	free(c);
+	return NULL;
 }
 
 static void on_request(struct verbs_control *k, struct rdma_cm_id *id,
@@ -287,7 +329,7 @@ static void on_request(struct verbs_control *k, struct rdma_cm_id *id,
 	}
 	if (v) {
 		why = VERBS_BUSY;
-		c = passive_new(v, id, conn, &peer);
+		c = passive_new(v, id, conn, &peer, &why);
 		if (!c)
 			atomic_fetch_sub(&v->load, 1);
 	}

@@ -14,8 +14,6 @@
 #include "common/base/metrics.h"
 #include "common/transport/verbs_internal.h"
 
-#define CREDITS_LEAST 4 /* docs/wire.md section 2 */
-
 /* ---- connections ---- */
 
 static void vconn_free(struct rop *op)
@@ -43,6 +41,7 @@ struct vconn *vconn_alloc(struct verbs *v, bool active)
 	list_init(&c->mail_link);
 	list_init(&c->rxq);
 	list_init(&c->early);
+	list_init(&c->ctlq);
 	list_init(&c->txq);
 	list_init(&c->rdq);
 	list_init(&c->qpn_link);
@@ -63,6 +62,7 @@ static bool vconn_enter(struct vconn *c)
 	list_add_tail(&v->conns, &c->link);
 	v->conn_count++;
 	metric_add(METRIC_RDMA_CONNS, 1);
+	metric_add(METRIC_RDMA_CONN_BYTES, sizeof(*c));
 	return true;
 }
 
@@ -77,6 +77,7 @@ static void vconn_leave(struct vconn *c)
 	list_del(&c->link);
 	v->conn_count--;
 	metric_add(METRIC_RDMA_CONNS, (uint64_t)-1);
+	metric_add(METRIC_RDMA_CONN_BYTES, (uint64_t) - (int64_t)sizeof(*c));
 }
 
 static void give_back_messages(struct list *queue)
@@ -115,14 +116,9 @@ static void vconn_end(struct vconn *c)
 	give_back_messages(&c->early);
 	slot_put(c->payload);
 	if (c->cm_dev) {
-		list_for_each (l, &c->cm_dev->rx_dry)
-			if (container_of(l, struct vrx, link)->conn == c)
-				container_of(l, struct vrx, link)->conn = NULL;
-		if (!c->active)
-			c->cm_dev->srq_left += c->grant.initial;
+		vconn_rx_end(c);
 		vdev_cqes_put(c->cm_dev, c->cqes + c->rx_count);
 	}
-	free(c->rx);
 	vconn_leave(c);
 	if (c->x.gone)
 		c->x.gone(&c->x);
@@ -139,10 +135,15 @@ static uint64_t flush_deadline(const struct vconn *c)
 	return c->sq_head != c->sq_tail ? c->drain_deadline_ns : c->last_wqe_deadline_ns;
 }
 
+static bool vconn_is_sending(const struct vconn *c)
+{
+	return c->awaited || !list_empty(&c->ctlq) || !list_empty(&c->txq) || !list_empty(&c->rdq);
+}
+
 void vconn_start_timer(struct vconn *c)
 {
 	uint64_t at = UINT64_MAX;
-	bool sending = c->awaited || !list_empty(&c->txq) || !list_empty(&c->rdq);
+	bool sending = vconn_is_sending(c);
 
 	if (c->state == VC_WAIT_FLUSH)
 		at = flush_deadline(c);
@@ -169,7 +170,7 @@ static void on_timer(struct rtimer *t)
 {
 	struct vconn *c = container_of(t, struct vconn, timer);
 	uint64_t now = clock_mono_ns();
-	bool sending = c->awaited || !list_empty(&c->txq) || !list_empty(&c->rdq);
+	bool sending = vconn_is_sending(c);
 	struct xop *op = c->recv_op;
 
 	if (c->state == VC_WAIT_DESTROYED)
@@ -206,7 +207,7 @@ struct verbs_hello vconn_hello(const struct vconn *c, uint8_t read_depth)
 {
 	return (struct verbs_hello){.credits = c->grant.granted,
 				    .message_max = VERBS_MESSAGE_MAX,
-				    .payload_max = c->active ? 0 : VERBS_PAYLOAD_MAX,
+				    .payload_max = c->active ? 0 : c->cm_dev->payload_max,
 				    .read_depth = read_depth,
 				    .role = c->active ? c->v->opts.role : c->v->opts.accept_role};
 }
@@ -215,6 +216,8 @@ struct verbs_hello vconn_hello(const struct vconn *c, uint8_t read_depth)
 static void meet(struct vconn *c)
 {
 	credit_init(&c->credit, c->peer.credits, VERBS_CREDITS_MAX);
+	if (c->dev->attr.max_sge < 2) /* what rides along is a second one */
+		c->peer.payload_max = 0;
 	c->x.max_message =
 		c->peer.message_max < VERBS_MESSAGE_MAX ? c->peer.message_max : VERBS_MESSAGE_MAX;
 }
@@ -233,23 +236,10 @@ int verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_
 	c->connect_op = op;
 	c->connect_deadline_ns = deadline_ns;
 	c->x.peer = *to;
-	grant_init(&c->grant, VERBS_ACTIVE_CREDITS);
 	vconn_start_timer(c);
 	*ret = &c->x;
 	vconn_ask(c, DO_CONNECT);
 	return 0;
-}
-
-/* Many credits while there are many, fewer as connections come; 0: none left. */
-static uint16_t first_grant(const struct vdev *d)
-{
-	uint32_t most = d->v->opts.credits ? d->v->opts.credits : 32;
-	uint32_t share = d->srq_left / 8;
-
-	if (d->srq_left < 8)
-		return 0;
-	share = share < CREDITS_LEAST ? CREDITS_LEAST : share;
-	return (uint16_t)(share < most ? share : most);
 }
 
 static void enter_qpn(struct vconn *c)
@@ -262,16 +252,17 @@ static void enter_qpn(struct vconn *c)
 /* A request has come to this reactor: it has a queue pair, and nobody knows it. */
 static void adopt(struct vconn *c)
 {
+	const bool entered = vconn_enter(c) && !c->cm_dev->failed;
+
 	c->closing = true; /* nobody owns it until it is announced */
-	if (vconn_enter(c) && !c->cm_dev->failed)
-		grant_init(&c->grant, first_grant(c->cm_dev));
-	if (!c->grant.initial) {
+	enter_qpn(c);
+	if (entered)
+		grant_init(&c->grant, vconn_first_grant(c));
+	if (!grant_out(&c->grant)) {
 		c->state = VC_WAIT_DESTROYED;
 		vconn_ask(c, DO_REJECT | DO_DESTROY);
 		return;
 	}
-	c->cm_dev->srq_left -= c->grant.initial;
-	enter_qpn(c);
 	meet(c);
 	vconn_start_timer(c);
 	vconn_ask(c, DO_ACCEPT);
@@ -333,8 +324,14 @@ static void dev_event(struct vdev *d, uint32_t events)
 		rc = vdev_join(d);
 		d->failed |= rc < 0;
 	}
-	if (events & DEV_SRQ_LIMIT)
+	if (events & DEV_RECEIVES)
+		vdev_chunk_join(d);
+	if (events & DEV_SRQ_LIMIT) {
 		metric_add(METRIC_RDMA_SRQ_LIMIT, 1);
+		vdev_drain(d); /* what was received is posted again */
+		vdev_rx_grow(d);
+		vdev_srq_limit(d);
+	}
 	if (!(events & DEV_FAILED))
 		return;
 	d->failed = true;
@@ -490,13 +487,21 @@ int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret,
 	return err_set(err, -ENOMEM, "the pool has no slots for RDMA receives");
 }
 
+static bool is_busy(const struct verbs *v)
+{
+	list_for_each (l, &v->devs)
+		if (container_of(l, struct vdev, link)->rx_is_coming)
+			return true;
+	return atomic_load(&v->load);
+}
+
 /* The reactor does not run any more: turn by hand until the queues are empty. False: some are not.
  */
 static bool drain_all(struct verbs *v)
 {
 	uint64_t deadline = clock_mono_ns() + VERBS_DRAIN_NS + NS_PER_S;
 
-	while (atomic_load(&v->load) && clock_mono_ns() < deadline) {
+	while (is_busy(v) && clock_mono_ns() < deadline) {
 		mail_poll(&v->poller);
 		list_for_each (l, &v->devs)
 			vdev_poll(&container_of(l, struct vdev, link)->poller);
@@ -507,10 +512,10 @@ static bool drain_all(struct verbs *v)
 				xconn_close(&c->x);
 			(void)vconn_step(&c->rop);
 		}
-		if (atomic_load(&v->load))
+		if (is_busy(v))
 			(void)poll(NULL, 0, 1);
 	}
-	return !atomic_load(&v->load);
+	return !is_busy(v);
 }
 
 void verbs_free(struct verbs *v)

@@ -28,20 +28,34 @@ static void ring(int fd)
 	(void)!write(fd, &one, sizeof(one)); /* full: it is readable already */
 }
 
+/* Under the lock. */
+static void wake_control(struct verbs_control *k)
+{
+	if (!k->woken)
+		ring(k->wake);
+	k->woken = true;
+}
+
 void vconn_ask(struct vconn *c, enum vtodo what)
 {
 	struct verbs_control *k = c->v->control;
-	bool wake;
 
 	pthread_mutex_lock(&k->lock);
 	if (!c->todo)
 		list_add_tail(&k->todo, &c->todo_link);
 	c->todo |= what;
-	wake = !k->woken;
-	k->woken = true;
+	wake_control(k);
 	pthread_mutex_unlock(&k->lock);
-	if (wake)
-		ring(k->wake);
+}
+
+void vdev_ask_chunk(struct vdev *d)
+{
+	struct verbs_control *k = d->v->control;
+
+	pthread_mutex_lock(&k->lock);
+	list_add_tail(&k->chunks, &d->chunk_link);
+	wake_control(k);
+	pthread_mutex_unlock(&k->lock);
 }
 
 /* The reactor looks at has_mail in every turn; what is written to is for one that sleeps. */
@@ -231,22 +245,25 @@ static void do_all(struct verbs_control *k)
 	(void)!read(k->wake, &n, sizeof(n));
 	for (;;) {
 		struct vconn *c = NULL;
-		struct list *l;
+		struct list *l, *chunk;
 		uint32_t todo = 0;
 
 		pthread_mutex_lock(&k->lock);
+		chunk = list_pop(&k->chunks);
 		l = list_pop(&k->todo);
 		if (l) {
 			c = container_of(l, struct vconn, todo_link);
 			todo = c->todo;
 			c->todo = 0;
-		} else {
-			k->woken = false;
 		}
+		k->woken = l || chunk;
 		pthread_mutex_unlock(&k->lock);
-		if (!c)
+		if (chunk)
+			vdev_chunk(container_of(chunk, struct vdev, chunk_link));
+		if (c)
+			cm_do(c, todo);
+		if (!c && !chunk)
 			return;
-		cm_do(c, todo);
 	}
 }
 
@@ -343,6 +360,7 @@ static int control_new(struct verbs_control **ret, struct err *err)
 	pthread_mutex_init(&k->lock, NULL);
 	list_init(&k->cards);
 	list_init(&k->todo);
+	list_init(&k->chunks);
 	list_init(&k->verbs);
 	k->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	k->channel = rdma_create_event_channel();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RDMA devices: memory regions of the pool's slabs, the shared receive queue and its buffers, the
- * buffers that small messages are sent from. */
+/* RDMA devices: memory regions of the pool's slabs, the completion queue, the buffers that small
+ * messages are sent from. Receives: verbs_rx.c. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -63,109 +63,6 @@ uint32_t vdev_lkey(const struct vdev *d, bool active, const void *p, struct ibv_
 	return 0;
 }
 
-/* ---- receive buffers ---- */
-
-/* @qp: of a connection with receives of its own. */
-static int post_rx(struct vrx *rx, struct ibv_qp *qp)
-{
-	struct ibv_sge sge[2] = {
-		{.addr = (uintptr_t)rx->buf, .length = VERBS_MESSAGE_MAX, .lkey = rx->lkey}};
-	struct ibv_recv_wr wr = {.wr_id = rx->idx | 1ull << 63, .sg_list = sge, .num_sge = 1}, *bad;
-
-	if (rx->payload) {
-		sge[1] = (struct ibv_sge){
-			.addr = (uintptr_t)rx->payload->data,
-			.length = VERBS_PAYLOAD_MAX,
-			.lkey = vdev_lkey(rx->dev, false, rx->payload->data, NULL)};
-		wr.num_sge = 2;
-	}
-	metric_add(METRIC_RDMA_WR_RECV, 1);
-	if (rx->shared)
-		return ret_code(ibv_post_srq_recv(rx->dev->srq, &wr, &bad));
-	wr.wr_id |= 1ull << 62 | (uint64_t)rx->conn->slot << 40 | (uint64_t)rx->conn->gen << 24;
-	return ret_code(ibv_post_recv(qp, &wr, &bad));
-}
-
-static void rx_granted(struct pool_ask *a)
-{
-	struct vrx *rx = container_of(a, struct vrx, ask);
-
-	list_del(&rx->link);
-	vrx_post(rx);
-}
-
-void vrx_post(struct vrx *rx)
-{
-	struct vdev *d = rx->dev;
-	struct vconn *c = rx->conn;
-
-	if (rx->shared && !rx->payload) {
-		rx->payload = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
-		if (!rx->payload) { /* the credit goes back when there is a slot again */
-			list_add_tail(&d->rx_dry, &rx->link);
-			rx->ask = (struct pool_ask){.use = POOL_CTRL,
-						    .forms = 1,
-						    .slots = &rx->payload,
-						    .form[0] = {1, {{SLOT_8K, 1}}},
-						    .granted = rx_granted};
-			pool_wait(d->v->opts.pool, &rx->ask);
-			return;
-		}
-	}
-	if (rx->shared)
-		rx->conn = NULL;
-	if (c && (c->state == VC_WAIT_FLUSH || c->state == VC_WAIT_DESTROYED))
-		c = NULL;
-	if (!c && !rx->shared)
-		return;
-	if (post_rx(rx, c ? c->qp : NULL) < 0) {
-		if (c)
-			vconn_fail(c, -EIO, "posting a receive failed");
-		return;
-	}
-	if (c) {
-		grant_add(&c->grant, 1);
-		vconn_ready(c);
-	}
-}
-
-int vconn_rx_new(struct vconn *c)
-{
-	c->rx_count = VERBS_ACTIVE_CREDITS;
-	c->rx = calloc(c->rx_count, sizeof(*c->rx));
-	c->rx_mem = aligned_alloc(4096, (size_t)c->rx_count * VERBS_MESSAGE_MAX);
-	if (!c->rx || !c->rx_mem)
-		return -ENOMEM;
-	c->rx_mr = ibv_reg_mr(c->cm_dev->pd_out, c->rx_mem, (size_t)c->rx_count * VERBS_MESSAGE_MAX,
-			      IBV_ACCESS_LOCAL_WRITE);
-	if (!c->rx_mr)
-		return neg_errno();
-	for (uint32_t i = 0; i < c->rx_count; i++) {
-		struct vrx *rx = &c->rx[i];
-
-		*rx = (struct vrx){.dev = c->cm_dev,
-				   .conn = c,
-				   .idx = i,
-				   .lkey = c->rx_mr->lkey,
-				   .buf = c->rx_mem + (size_t)i * VERBS_MESSAGE_MAX};
-		list_init(&rx->link);
-		if (post_rx(rx, c->id->qp) < 0)
-			return -EIO;
-	}
-	return 0;
-}
-
-/* After the queue pair is gone: nothing writes to the buffers any more. What is still to be heard
- * of them is in rx, the reactor's to free. */
-void vconn_rx_free(struct vconn *c)
-{
-	if (c->rx_mr)
-		ibv_dereg_mr(c->rx_mr);
-	free(c->rx_mem);
-	c->rx_mr = NULL;
-	c->rx_mem = NULL;
-}
-
 /* ---- completions ---- */
 
 bool vdev_cqes_take(struct vdev *d, uint32_t n)
@@ -174,6 +71,11 @@ bool vdev_cqes_take(struct vdev *d, uint32_t n)
 		return true;
 	atomic_fetch_add(&d->cqe_left, (int)n);
 	return false;
+}
+
+bool vdev_cqes_are_few(const struct vdev *d)
+{
+	return atomic_load(&d->cqe_left) < d->cq->cqe / 4;
 }
 
 static void wake_one(struct vdev *d)
@@ -222,57 +124,18 @@ static int tx_new(struct vdev *d)
 	return 0;
 }
 
-/* ---- the shared receive queue of passive connections ---- */
-
-static int srq_new(struct vdev *d)
-{
-	uint32_t want = d->v->opts.srq_depth ? d->v->opts.srq_depth : 1024;
-	struct ibv_srq_init_attr a = {.srq_context = d, .attr = {.max_sge = 2}};
-
-	if (want > (uint32_t)d->attr.max_srq_wr)
-		want = (uint32_t)d->attr.max_srq_wr;
-	a.attr.max_wr = want;
-	d->srq = ibv_create_srq(d->pd_in, &a);
-	if (!d->srq)
-		return neg_errno();
-	d->rx = calloc(want, sizeof(*d->rx));
-	d->rx_mem = aligned_alloc(4096, (size_t)want * VERBS_MESSAGE_MAX);
-	if (!d->rx || !d->rx_mem)
-		return -ENOMEM;
-	d->rx_mr = ibv_reg_mr(d->pd_in, d->rx_mem, (size_t)want * VERBS_MESSAGE_MAX,
-			      IBV_ACCESS_LOCAL_WRITE);
-	if (!d->rx_mr)
-		return neg_errno();
-	d->rx_count = want;
-	return 0;
-}
-
-/* Fill it: as far as the pool has slots. */
-static int srq_fill(struct vdev *d)
-{
-	for (uint32_t i = 0; i < d->rx_count; i++) {
-		struct vrx *rx = &d->rx[i];
-		struct slot *s = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
-
-		*rx = (struct vrx){.dev = d,
-				   .idx = i,
-				   .lkey = d->rx_mr->lkey,
-				   .payload = s,
-				   .shared = true,
-				   .buf = d->rx_mem + (size_t)i * VERBS_MESSAGE_MAX};
-		list_init(&rx->link);
-		if (!s || post_rx(rx, NULL) < 0) { /* a smaller pool gives a smaller queue */
-			slot_put(s);
-			rx->payload = NULL;
-			d->rx_count = i;
-			break;
-		}
-	}
-	d->srq_left = d->rx_count;
-	return d->rx_count && vdev_cqes_take(d, d->rx_count) ? 0 : -ENOMEM;
-}
-
 /* ---- devices ---- */
+
+/* Without a shared receive queue each connection has its own. */
+static int receives_new(struct vdev *d)
+{
+	const int sge = d->attr.max_srq ? d->attr.max_srq_sge : d->attr.max_sge;
+	int rc;
+
+	d->payload_max = sge < 2 ? 0 : VERBS_PAYLOAD_MAX;
+	rc = d->attr.max_srq ? vdev_srq_new(d) : 0;
+	return rc == -EOPNOTSUPP || rc == -ENOSYS ? 0 : rc;
+}
 
 static int dev_setup(struct vdev *d)
 {
@@ -298,7 +161,7 @@ static int dev_setup(struct vdev *d)
 			return neg_errno();
 		rc = register_slabs(o->pool, d->pd_in, IBV_ACCESS_LOCAL_WRITE, &d->mr_in);
 		if (!rc)
-			rc = srq_new(d);
+			rc = receives_new(d);
 		if (rc < 0)
 			return rc;
 	}
@@ -328,7 +191,9 @@ int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struc
 	d->inline_max = VERBS_INLINE_WANTED;
 	list_init(&d->link);
 	list_init(&d->card_link);
+	list_init(&d->chunk_link);
 	list_init(&d->rx_dry);
+	list_init(&d->rx_spare);
 	list_init(&d->tx_waiting);
 	d->poller = (struct poller){.fd = -1, .poll = vdev_poll, .arm = vdev_arm};
 	rc = dev_setup(d);
@@ -351,7 +216,7 @@ int vdev_join(struct vdev *d)
 	list_add_tail(&d->v->devs, &d->link);
 	d->poller.fd = d->channel->fd;
 	reactor_poller_add(d->v->reactor, &d->poller);
-	return d->srq ? srq_fill(d) : 0;
+	return d->srq ? vdev_srq_join(d) : 0;
 }
 
 void vdev_free(struct vdev *d)
@@ -362,18 +227,11 @@ void vdev_free(struct vdev *d)
 		list_del(&d->link);
 		reactor_poller_del(d->v->reactor, &d->poller);
 	}
-	list_for_each (l, &d->rx_dry)
-		pool_wait_cancel(d->v->opts.pool, &container_of(l, struct vrx, link)->ask);
-	if (d->srq)
-		ibv_destroy_srq(d->srq);
-	for (uint32_t i = 0; d->joined && i < d->rx_count; i++)
-		slot_put(d->rx[i].payload);
+	vdev_srq_free(d);
 	if (d->cq)
 		ibv_destroy_cq(d->cq);
 	if (d->channel)
 		ibv_destroy_comp_channel(d->channel);
-	if (d->rx_mr)
-		ibv_dereg_mr(d->rx_mr);
 	if (d->tx_mr_in)
 		ibv_dereg_mr(d->tx_mr_in);
 	if (d->tx_mr_out)
@@ -388,7 +246,5 @@ void vdev_free(struct vdev *d)
 		ibv_dealloc_pd(d->pd_out);
 	free(d->tx_free);
 	free(d->tx_mem);
-	free(d->rx_mem);
-	free(d->rx);
 	free(d);
 }

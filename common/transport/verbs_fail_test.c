@@ -21,6 +21,7 @@
 static struct {
 	uint32_t takes;                  /* work requests that it accepts before it refuses one */
 	uint64_t posted[VERBS_SQ_DEPTH]; /* their ids */
+	uint8_t stream[VERBS_SQ_DEPTH];  /* of a message */
 	uint32_t n;
 	struct ibv_wc wc[VERBS_BATCH]; /* to be polled */
 	uint32_t wcs;
@@ -36,6 +37,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 			return ENOMEM;
 		}
 		dev.takes--;
+		if (wr->opcode == IBV_WR_SEND && wr->num_sge)
+			dev.stream[dev.n] = ((uint8_t *)(uintptr_t)wr->sg_list->addr)[1];
 		dev.posted[dev.n++] = wr->wr_id;
 	}
 	return 0;
@@ -75,10 +78,19 @@ static size_t no_encode(const struct verbs_hello *h, uint8_t out[VERBS_PRIVATE_M
 	return 0;
 }
 
+/* A message here: is it control, of which stream, ... */
+static bool is_control(const void *message, uint32_t len, uint64_t *ret_stream)
+{
+	assert_true(len >= 8);
+	*ret_stream = ((const uint8_t *)message)[1];
+	return ((const uint8_t *)message)[0];
+}
+
 static const uint8_t beat[8];
 static const struct verbs_protocol protocol = {.credit_offset = 4,
 					       .heartbeat = beat,
 					       .heartbeat_len = sizeof(beat),
+					       .is_control = is_control,
 					       .hello_encode = no_encode};
 
 struct stage {
@@ -92,6 +104,9 @@ struct stage {
 	struct ibv_qp qp;
 	struct vconn *c;
 	struct slot *slot;
+	struct ibv_mr mr;
+	uint8_t tx[4][VERBS_MESSAGE_MAX];
+	void *tx_free[4];
 };
 
 static void stage_vdev(struct stage *s)
@@ -104,6 +119,12 @@ static void stage_vdev(struct stage *s)
 	atomic_store(&s->d.cqe_left, 1000);
 	list_init(&s->d.rx_dry);
 	list_init(&s->d.tx_waiting);
+	s->d.tx_mr_in = &s->mr;
+	s->d.tx_free = s->tx_free;
+	while (s->d.tx_free_count < 4) {
+		s->tx_free[s->d.tx_free_count] = s->tx[s->d.tx_free_count];
+		s->d.tx_free_count++;
+	}
 }
 
 static int stage_up(void **state)
@@ -135,6 +156,7 @@ static int stage_up(void **state)
 	s.c->dev = s.c->cm_dev = &s.d;
 	s.c->qp = &s.qp;
 	s.c->cqes = 1;
+	s.c->sq_depth = VERBS_SQ_DEPTH;
 	s.c->rd_max = 16;
 	s.v->table[0] = s.c;
 	*state = &s;
@@ -227,14 +249,54 @@ static void completions_are_taken_as_they_are_needed_and_given_back(void **state
 	for (int i = 0; i < 20; i++)
 		pull(s, &w[i]);
 	(void)vconn_step(&s->c->rop);
-	assert_int_equal(dev.n, VERBS_CQES_STEP); /* one of 17 is the marker's */
+	assert_int_equal(dev.n, VERBS_CQES_STEP + 2); /* all that there are */
 	assert_true(list_is_linked(&s->c->tx_link));
-	for (uint32_t i = 0; i < VERBS_CQES_STEP; i++)
+	for (uint32_t i = 0; i < VERBS_CQES_STEP + 2; i++)
 		completes(i, IBV_WC_SUCCESS);
 	(void)vdev_poll(&s->d.poller);
 	assert_int_equal(atomic_load(&s->d.cqe_left), VERBS_CQES_STEP + 2);
 	(void)vconn_step(&s->c->rop);
 	assert_int_equal(dev.n, 20);
+}
+
+static void say(struct stage *s, struct seen *w, bool control, uint8_t stream)
+{
+	static uint8_t message[8][8];
+	static uint32_t next;
+	uint8_t *m = message[next++ % 8];
+
+	m[0] = control;
+	m[1] = stream;
+	*w = (struct seen){.op.done = on_done};
+	xconn_send(&s->c->x, &(struct iovec){m, 8}, 1, &w->op);
+}
+
+static void control_messages_have_a_credit_and_pass_other_streams(void **state)
+{
+	struct stage *s = *state;
+	struct seen w[4];
+
+	s->c->max_inline = 256;
+	credit_init(&s->c->credit, 3, 8); /* one for data, one for control, one for a heartbeat */
+	say(s, &w[0], false, 6);
+	say(s, &w[1], false, 7); /* waits */
+	say(s, &w[2], true, 7);  /* behind it: it would end what has not begun there */
+	say(s, &w[3], true, 8);
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(dev.n, 1);
+	assert_int_equal(dev.stream[0], 8); /* before data: it took the last credit but two */
+	(void)credit_heard(&s->c->credit, 4);
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(dev.n, 2);
+	assert_int_equal(dev.stream[1], 6);
+	(void)credit_heard(&s->c->credit, 5);
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(dev.n, 4); /* the last of data, and control takes the one that is kept */
+	assert_int_equal(dev.stream[2], 7);
+	assert_int_equal(dev.stream[3], 7);
+	assert_int_equal(credit_avail(&s->c->credit), 1);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(w[i].count, 1);
 }
 
 static void the_last_receive_is_waited_for_where_the_device_tells(void **state)
@@ -289,6 +351,7 @@ int main(void)
 		CASE(what_the_device_refuses_has_failed),
 		CASE(the_marker_of_a_failed_post_calls_nothing_done),
 		CASE(completions_are_taken_as_they_are_needed_and_given_back),
+		CASE(control_messages_have_a_credit_and_pass_other_streams),
 		CASE(the_last_receive_is_waited_for_where_the_device_tells),
 		CASE(a_device_that_never_tells_is_found_out),
 	};

@@ -30,23 +30,34 @@
 #define VERBS_QPN_BUCKETS 1024u
 #define VERBS_DRAIN_NS (3 * NS_PER_S)
 #define VERBS_BATCH 32
-#define VERBS_CQES_STEP 16u /* entries of the completion queue that a connection takes at once */
+#define VERBS_CREDITS_LEAST 4u /* docs/wire.md section 2 */
+#define VERBS_RX_CHUNK 256u    /* receives that are allocated and registered together */
+#define VERBS_RX_CHUNKS 64u    /* most of a device and reactor */
+#define VERBS_OWN_PASSIVE 16u  /* receives of a connection to us, where there is no shared queue */
+#define VERBS_CQES_STEP 16u    /* entries of the completion queue that a connection takes at once */
 
 struct vdev;
 
-/* A receive buffer: SGE 0 takes the message, SGE 1 (passive side) a payload that rides along. */
+/* A receive buffer: SGE 0 takes the message, SGE 1 a payload that rides along, if any does. */
 struct vrx {
-	struct list link; /* in conn->rxq, or dev->rx_dry */
+	struct list link; /* in conn->rxq, dev->rx_dry or dev->rx_spare */
 	struct vdev *dev;
-	struct vconn *conn; /* active: its owner; passive: whose message is in it, or NULL */
+	struct vconn *conn; /* shared: whose message is in it, or NULL; else its owner */
 	uint8_t *buf;
 	uint32_t lkey;
-	uint32_t idx; /* in dev->rx, or in conn->rx */
+	uint32_t idx; /* in dev->rx_chunk, or in conn->rx */
 	uint32_t len; /* of the message */
 	uint32_t payload_len;
-	struct slot *payload; /* shared buffers */
-	bool shared;          /* in the shared receive queue: passive connections */
-	struct pool_ask ask;  /* for a payload */
+	struct slot *payload;
+	bool lands;          /* it has a slot for a payload when it is posted */
+	bool shared;         /* in the shared receive queue */
+	struct pool_ask ask; /* for a payload */
+};
+
+struct vrx_chunk {
+	uint8_t *mem;
+	struct ibv_mr *mr;
+	struct vrx rx[VERBS_RX_CHUNK];
 };
 
 enum vkind { V_SEND, V_PULL, V_PUSH, V_MARKER, V_PING, V_KINDS };
@@ -140,6 +151,7 @@ struct vconn {
 	enum vcm_state cm_state; /* C */
 	struct vdev *cm_dev;     /* M */
 	uint32_t max_inline;     /* M */
+	uint32_t sq_depth;       /* M */
 	/* between both, under verbs_control.lock */
 	uint32_t todo, mail;
 	struct list todo_link, mail_link;
@@ -151,12 +163,13 @@ struct vconn {
 	struct slot *payload; /* of the message delivered last */
 	uint32_t payload_len;
 	struct grant grant;   /* what the peer may send */
-	struct vrx *rx;       /* M: active: its own buffers */
+	struct vrx *rx;       /* M: its own buffers: active, or no shared queue */
 	uint8_t *rx_mem;      /* C */
 	struct ibv_mr *rx_mr; /* C */
 	uint32_t rx_count;    /* M */
 	/* sending */
-	struct list txq, rdq;      /* vreq: sends and pushes in order; pulls */
+	/* vreq: control messages that go first; sends and pushes in order; pulls */
+	struct list ctlq, txq, rdq;
 	struct credit credit;      /* what we may send */
 	uint32_t rd_used, rd_max;  /* rd_max: M */
 	uint64_t ping_ns, rtt_ns;  /* active: when the first message was posted, what it took */
@@ -172,7 +185,7 @@ struct vconn {
 enum vlast_wqe { LAST_WQE_UNKNOWN, LAST_WQE_SENT, LAST_WQE_NEVER };
 
 /* of vdev.events */
-enum { DEV_JOIN = 1, DEV_FAILED = 2, DEV_SRQ_LIMIT = 4 };
+enum { DEV_JOIN = 1, DEV_FAILED = 2, DEV_SRQ_LIMIT = 4, DEV_RECEIVES = 8 };
 
 struct vdev {                  /* one RDMA device as one reactor uses it */
 	struct list link;      /* verbs.devs */
@@ -187,17 +200,24 @@ struct vdev {                  /* one RDMA device as one reactor uses it */
 	struct ibv_cq *cq;
 	struct poller poller;
 	bool armed;
-	bool joined;         /* the reactor polls it */
-	bool failed;         /* nothing works on it any more: no new connections */
-	uint32_t events;     /* of DEV_*, under verbs_control.lock */
-	atomic_int cqe_left; /* completions not promised to a connection */
-	uint32_t inline_max; /* C: asked for; less where the device does not have it */
-	struct ibv_srq *srq;
-	struct vrx *rx;
-	uint8_t *rx_mem, *tx_mem;
-	struct ibv_mr *rx_mr, *tx_mr_in, *tx_mr_out;
-	uint32_t rx_count, srq_left; /* receives not granted to a connection */
-	struct list rx_dry;          /* buffers that wait for a payload slot */
+	bool joined;          /* the reactor polls it */
+	bool failed;          /* nothing works on it any more: no new connections */
+	uint32_t events;      /* of DEV_*, under verbs_control.lock */
+	atomic_int cqe_left;  /* completions not promised to a connection */
+	uint32_t inline_max;  /* C: asked for; less where the device does not have it */
+	uint32_t payload_max; /* that rides along and lands in a slot; 0: the device cannot */
+	struct ibv_srq *srq;  /* NULL: it has none, or nobody is accepted */
+	struct vrx_chunk *rx_chunk[VERBS_RX_CHUNKS];
+	uint32_t rx_chunks;
+	uint32_t rx_count, rx_base, rx_most; /* shared receives in use; as many at least, at most */
+	int srq_left;                        /* of these, promised to no connection */
+	struct list rx_dry;                  /* buffers that wait for a payload slot */
+	struct list rx_spare;                /* not posted */
+	bool rx_is_coming;                   /* the control thread makes a chunk */
+	struct vrx_chunk *rx_coming;         /* M */
+	struct list chunk_link;              /* verbs_control.chunks */
+	uint8_t *tx_mem;
+	struct ibv_mr *tx_mr_in, *tx_mr_out;
 	enum vlast_wqe last_wqe;
 	uint32_t last_wqe_missed;
 	void **tx_free;
@@ -239,7 +259,8 @@ struct verbs_control {
 	int wake; /* eventfd */
 	struct list cards;
 	pthread_mutex_t lock;
-	struct list todo; /* vconn */
+	struct list todo;   /* vconn */
+	struct list chunks; /* vdev: more receives are asked for */
 	struct list verbs;
 	bool woken, stop;
 	struct rdma_cm_id *listen_id;
@@ -253,6 +274,8 @@ int verbs_control_join(struct verbs *v, struct err *err);
 void verbs_control_leave(struct verbs *v);
 /** Any thread: ask the control thread for something. */
 void vconn_ask(struct vconn *c, enum vtodo what);
+/** Likewise: for more receives. DEV_RECEIVES follows. */
+void vdev_ask_chunk(struct vdev *d);
 /* the control thread's */
 void vconn_mail(struct vconn *c, enum vmail what);
 void vconn_mail_failed(struct vconn *c, int rc, const char *fmt, ...)
@@ -271,11 +294,6 @@ int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struc
 /** The reactor's: receives are posted, and it is polled. */
 int vdev_join(struct vdev *d);
 void vdev_free(struct vdev *d);
-/** Post a receive buffer (again); its credit goes back to its connection. */
-void vrx_post(struct vrx *rx);
-/** The control thread's: the receives of a connection's own queue. */
-int vconn_rx_new(struct vconn *c);
-void vconn_rx_free(struct vconn *c);
 /** lkey of pool memory; 0 when @p is not in the pool. */
 uint32_t vdev_lkey(const struct vdev *d, bool active, const void *p, struct ibv_mr **ret_mr);
 void *vdev_tx_get(struct vdev *d);
@@ -284,8 +302,44 @@ void vdev_tx_put(struct vdev *d, void *buf);
 bool vdev_cqes_take(struct vdev *d, uint32_t n);
 /** The reactor's. */
 void vdev_cqes_put(struct vdev *d, uint32_t n);
+/** So few are left that every one is asked for at once, not with the next that is signalled. */
+bool vdev_cqes_are_few(const struct vdev *d);
+
+/* verbs_rx.c */
+/** Post a receive buffer again; its credit goes back to its connection, or to nobody. */
+void vrx_post(struct vrx *rx);
+/** The control thread's: the receives of a connection's own queue. vconn_rx_free(): after the queue
+ *  pair is gone, nothing writes to them any more. */
+int vconn_rx_new(struct vconn *c);
+void vconn_rx_free(struct vconn *c);
+/** The reactor's part of that, also of what it was granted in a shared queue. */
+void vconn_rx_end(struct vconn *c);
+/** Receives for a new connection to us; 0: none are left. */
+uint16_t vconn_first_grant(struct vconn *c);
+/** A message came: does it need more of them, or fewer? */
+void vconn_adapt(struct vconn *c, bool was_idle);
+/** Asked before a message is noted. */
+bool vconn_was_idle(const struct vconn *c);
+static inline struct vrx *vdev_rx(const struct vdev *d, uint32_t idx)
+{
+	return &d->rx_chunk[idx / VERBS_RX_CHUNK]->rx[idx % VERBS_RX_CHUNK];
+}
+/** Any thread; and the reactor's part. */
+int vdev_srq_new(struct vdev *d);
+int vdev_srq_join(struct vdev *d);
+void vdev_srq_free(struct vdev *d);
+void vdev_srq_limit(struct vdev *d);
+/** Few are left. */
+void vdev_rx_grow(struct vdev *d);
+/** The control thread's, and the reactor's when that has told. */
+void vdev_chunk(struct vdev *d);
+void vdev_chunk_join(struct vdev *d);
 
 /* verbs.c */
+static inline bool vconn_is_alive(const struct vconn *c)
+{
+	return c->state != VC_WAIT_FLUSH && c->state != VC_WAIT_DESTROYED;
+}
 int vdev_poll(struct poller *p);
 int vdev_arm(struct poller *p);
 /** Handle all completions that are there. Accepts NULL. */

@@ -29,14 +29,15 @@ static bool sq_has_room(struct vconn *c)
 {
 	const uint32_t used = c->sq_head - c->sq_tail;
 
-	if (used >= VERBS_SQ_DEPTH - 1)
+	if (used + 1 >= c->sq_depth)
 		return false;
 	if (used + 1 < c->cqes)
 		return true;
-	if (vdev_cqes_take(c->dev, VERBS_CQES_STEP)) {
-		c->cqes += VERBS_CQES_STEP;
-		return true;
-	}
+	for (uint32_t n = VERBS_CQES_STEP; n; n = n > 1 ? 1 : 0)
+		if (vdev_cqes_take(c->dev, n)) {
+			c->cqes += n;
+			return true;
+		}
 	metric_add(METRIC_RDMA_STALL_SQ, 1);
 	if (!list_is_linked(&c->tx_link))
 		list_add_tail(&c->dev->tx_waiting, &c->tx_link);
@@ -54,7 +55,7 @@ static struct ibv_send_wr *chain_add(struct vconn *c, struct chain *ch, struct v
 	memset(wr, 0, sizeof(*wr));
 	wr->wr_id = (uint64_t)c->slot << 40 | (uint64_t)c->gen << 24 | pos;
 	wr->sg_list = ch->sge[ch->n];
-	if (signal || ++c->unsignalled >= VERBS_SIGNAL_EVERY) {
+	if (signal || ++c->unsignalled >= VERBS_SIGNAL_EVERY || c->unsignalled >= c->sq_depth / 2) {
 		wr->send_flags = IBV_SEND_SIGNALED;
 		c->unsignalled = 0;
 	}
@@ -74,7 +75,7 @@ static struct ibv_send_wr *add_message(struct vconn *c, struct chain *ch, const 
 	bool is_inline = !rec.op && len <= c->max_inline;
 	struct ibv_send_wr *wr;
 	const uint16_t said = htobe16(grant_say(&c->grant));
-	const int rc = credit_take(&c->credit, true);
+	const int rc = credit_take(&c->credit, CREDIT_BEAT);
 
 	assert(rc == 0); /* callers have asked */
 	(void)rc;
@@ -192,20 +193,33 @@ static void add_heartbeat(struct vconn *c, struct chain *ch, enum vkind kind)
 			    (struct vrec){.kind = kind});
 }
 
+static enum credit_class class_of(const struct vconn *c, const struct vreq *q)
+{
+	const struct verbs_protocol *p = c->v->opts.protocol;
+	uint64_t stream;
+
+	return p->is_control && p->is_control(q->ptr, q->rkey, &stream) ? CREDIT_CONTROL
+									: CREDIT_DATA;
+}
+
 static void build_chain(struct vconn *c, struct chain *ch)
 {
 	struct vreq *q;
 
 	/* docs/wire.md 2: the dialer speaks first */
-	if (c->active && !c->ping_ns && credit_may_send(&c->credit, true)) {
+	if (c->active && !c->ping_ns && credit_may_send(&c->credit, CREDIT_BEAT)) {
 		c->ping_ns = clock_mono_ns();
 		add_heartbeat(c, ch, V_PING);
 	}
+	while ((q = first(&c->ctlq)) && credit_may_send(&c->credit, CREDIT_CONTROL) &&
+	       sq_has_room(c))
+		if (!add_send(c, ch, q))
+			break;
 	while ((q = first(&c->txq)) && sq_has_room(c)) {
 		if (q->kind == V_PUSH) {
 			if (!add_push(c, ch, q))
 				break;
-		} else if (!credit_may_send(&c->credit, false)) {
+		} else if (!credit_may_send(&c->credit, class_of(c, q))) {
 			metric_add(METRIC_RDMA_STALL_CREDIT, 1);
 			break;
 		} else if (!add_send(c, ch, q)) {
@@ -219,11 +233,11 @@ static void build_chain(struct vconn *c, struct chain *ch)
 		}
 		add_pull(c, ch, q);
 	}
-	if ((c->beat || grant_due(&c->grant)) && credit_may_send(&c->credit, true) &&
+	if ((c->beat || grant_due(&c->grant)) && credit_may_send(&c->credit, CREDIT_BEAT) &&
 	    sq_has_room(c))
 		add_heartbeat(c, ch, V_SEND);
-	if (ch->n && c->awaited && !(ch->wr[ch->n - 1].send_flags & IBV_SEND_SIGNALED)) {
-		bool waits = false;
+	if (ch->n && !(ch->wr[ch->n - 1].send_flags & IBV_SEND_SIGNALED)) {
+		bool waits = vdev_cqes_are_few(c->dev); /* others need what this one keeps */
 
 		for (uint32_t p = c->sq_head - ch->n; p != c->sq_head && !waits; p++)
 			waits = vrec_is_awaited(&c->sq[p & (VERBS_SQ_DEPTH - 1)]);
@@ -259,6 +273,17 @@ static void take_back(struct vconn *c, struct chain *ch, const struct ibv_send_w
 		failed[n]->done(failed[n], -EIO);
 }
 
+/* Of a step of completions what nothing was posted for. */
+static void spare_cqes(struct vconn *c)
+{
+	const uint32_t needed = c->sq_head - c->sq_tail + 1;
+
+	if (c->cqes <= needed)
+		return;
+	vdev_cqes_put(c->dev, c->cqes - needed);
+	c->cqes = needed;
+}
+
 void vconn_flush(struct vconn *c)
 {
 	struct chain ch;
@@ -267,6 +292,7 @@ void vconn_flush(struct vconn *c)
 	ch.n = ch.early_n = ch.inlined_n = 0;
 	memset(ch.opcode, 0, sizeof(ch.opcode));
 	build_chain(c, &ch);
+	spare_cqes(c);
 	vconn_start_timer(c); /* what waits for credits or slots has a deadline, too */
 	if (!ch.n)
 		return;

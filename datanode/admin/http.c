@@ -203,6 +203,23 @@ static void op_row(char row[512], const struct operation *o)
 		       o->block_id, o->gs, o->peer, *o->next ? " -> " : "", o->next);
 }
 
+/* What RDMA peers cost, beside their queue pairs, which the device has. */
+static void ops_rdma(struct page *p)
+{
+	const uint64_t n = metric_get(METRIC_RDMA_CONNS);
+	const uint64_t granted = metric_get(METRIC_RDMA_RECEIVES_GRANTED);
+	char row[256];
+
+	if (!metric_get(METRIC_RDMA_RECEIVES))
+		return;
+	(void)snprintf(row, sizeof(row),
+		       "%" PRIu64 " RDMA connections, %" PRIu64 " bytes each; of %" PRIu64
+		       " receives of 10 KiB they have %" PRIu64 "\n",
+		       n, n ? (metric_get(METRIC_RDMA_CONN_BYTES) + granted * 10240) / n : 0,
+		       metric_get(METRIC_RDMA_RECEIVES), granted);
+	fputs(row, p->f);
+}
+
 static void ops_text(struct page *p, const struct operation *op, uint32_t n)
 {
 	char row[512];
@@ -220,6 +237,7 @@ static void ops_text(struct page *p, const struct operation *op, uint32_t n)
 		       "%" PRIu32 " operations; %" PRIu64 " bytes of buffers are free\n", n,
 		       metric_get(METRIC_POOL_FREE));
 	fputs(row, p->f);
+	ops_rdma(p);
 }
 
 /* The longest without progress first. */

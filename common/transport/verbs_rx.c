@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Receives: the shared queue of a device, which holds more as its peers need more, and the queues
+ * that connections have for themselves; who may have how many of them. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/metrics.h"
+#include "common/transport/verbs_internal.h"
+
+#define GROW_STEP 64u /* receives that are posted at once when there are too few */
+#define IDLE_NS (5 * NS_PER_S)
+
+/* ---- posting ---- */
+
+/* @qp: of a connection with receives of its own. */
+static int post_rx(struct vrx *rx, struct ibv_qp *qp)
+{
+	struct ibv_sge sge[2] = {
+		{.addr = (uintptr_t)rx->buf, .length = VERBS_MESSAGE_MAX, .lkey = rx->lkey}};
+	struct ibv_recv_wr wr = {.wr_id = rx->idx | 1ull << 63, .sg_list = sge, .num_sge = 1}, *bad;
+
+	if (rx->payload) {
+		sge[1] = (struct ibv_sge){
+			.addr = (uintptr_t)rx->payload->data,
+			.length = VERBS_PAYLOAD_MAX,
+			.lkey = vdev_lkey(rx->dev, false, rx->payload->data, NULL)};
+		wr.num_sge = 2;
+	}
+	metric_add(METRIC_RDMA_WR_RECV, 1);
+	if (rx->shared)
+		return ret_code(ibv_post_srq_recv(rx->dev->srq, &wr, &bad));
+	wr.wr_id |= 1ull << 62 | (uint64_t)rx->conn->slot << 40 | (uint64_t)rx->conn->gen << 24;
+	return ret_code(ibv_post_recv(qp, &wr, &bad));
+}
+
+static void rx_granted(struct pool_ask *a)
+{
+	struct vrx *rx = container_of(a, struct vrx, ask);
+
+	list_del(&rx->link);
+	vrx_post(rx);
+}
+
+/* A slot for its payload. False: it waits for one. */
+static bool has_room(struct vrx *rx)
+{
+	struct vdev *d = rx->dev;
+
+	if (!rx->lands || rx->payload)
+		return true;
+	rx->payload = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
+	if (rx->payload)
+		return true;
+	/* the credit goes back when there is a slot again */
+	list_add_tail(&d->rx_dry, &rx->link);
+	rx->ask = (struct pool_ask){.use = POOL_CTRL,
+				    .forms = 1,
+				    .slots = &rx->payload,
+				    .form[0] = {1, {{SLOT_8K, 1}}},
+				    .granted = rx_granted};
+	pool_wait(d->v->opts.pool, &rx->ask);
+	return false;
+}
+
+static void count_granted(int n)
+{
+	metric_add(METRIC_RDMA_RECEIVES_GRANTED, (uint64_t)(int64_t)n);
+}
+
+/* More than there have to be, and most are nobody's: its memory is for others. */
+static bool park(struct vrx *rx)
+{
+	struct vdev *d = rx->dev;
+
+	if (d->rx_count <= d->rx_base || d->srq_left < (int)(d->rx_count / 2))
+		return false;
+	slot_put(rx->payload);
+	rx->payload = NULL;
+	list_add(&d->rx_spare, &rx->link);
+	d->rx_count--;
+	vdev_cqes_put(d, 1);
+	metric_add(METRIC_RDMA_RECEIVES, (uint64_t)-1);
+	return true;
+}
+
+static void post_shared(struct vrx *rx)
+{
+	struct vdev *d = rx->dev;
+	struct vconn *c = rx->conn;
+
+	if (!c && park(rx))
+		return;
+	if (!has_room(rx))
+		return;
+	rx->conn = NULL;
+	if (post_rx(rx, NULL) < 0) {
+		d->failed = true; /* nothing comes in any more when this goes on: take no one new */
+		d->rx_count--;
+		list_add(&d->rx_spare, &rx->link);
+		return;
+	}
+	if (!c || !vconn_is_alive(c) || !grant_wants(&c->grant)) {
+		d->srq_left++;
+		return;
+	}
+	count_granted(1);
+	grant_add(&c->grant, 1);
+	vconn_ready(c);
+}
+
+void vrx_post(struct vrx *rx)
+{
+	struct vconn *c = rx->conn;
+
+	if (rx->shared) {
+		post_shared(rx);
+		return;
+	}
+	if (!vconn_is_alive(c) || !has_room(rx))
+		return; /* it dies with its connection */
+	if (post_rx(rx, c->qp) < 0) {
+		vconn_fail(c, -EIO, "posting a receive failed");
+		return;
+	}
+	grant_add(&c->grant, 1);
+	vconn_ready(c);
+}
+
+/* ---- the receives of one connection ---- */
+
+int vconn_rx_new(struct vconn *c)
+{
+	struct vdev *d = c->cm_dev;
+
+	c->rx = calloc(c->rx_count, sizeof(*c->rx));
+	c->rx_mem = aligned_alloc(4096, (size_t)c->rx_count * VERBS_MESSAGE_MAX);
+	if (!c->rx || !c->rx_mem)
+		return -ENOMEM;
+	c->rx_mr = ibv_reg_mr(c->active ? d->pd_out : d->pd_in, c->rx_mem,
+			      (size_t)c->rx_count * VERBS_MESSAGE_MAX, IBV_ACCESS_LOCAL_WRITE);
+	if (!c->rx_mr)
+		return neg_errno();
+	for (uint32_t i = 0; i < c->rx_count; i++) {
+		struct vrx *rx = &c->rx[i];
+
+		*rx = (struct vrx){.dev = d,
+				   .conn = c,
+				   .idx = i,
+				   .lkey = c->rx_mr->lkey,
+				   .lands = !c->active && d->payload_max,
+				   .buf = c->rx_mem + (size_t)i * VERBS_MESSAGE_MAX};
+		list_init(&rx->link);
+		/* those with slots wait for the reactor, whose slots they are */
+		if (c->active && post_rx(rx, c->id->qp) < 0)
+			return -EIO;
+	}
+	return 0;
+}
+
+void vconn_rx_free(struct vconn *c)
+{
+	if (c->rx_mr)
+		ibv_dereg_mr(c->rx_mr);
+	free(c->rx_mem);
+	c->rx_mr = NULL;
+	c->rx_mem = NULL;
+}
+
+/* A passive connection with receives of its own: as many as the pool has slots for. */
+static uint16_t own_fill(struct vconn *c)
+{
+	uint16_t n = 0;
+
+	for (; n < c->rx_count; n++) {
+		struct vrx *rx = &c->rx[n];
+
+		if (rx->lands)
+			rx->payload = pool_get(c->v->opts.pool, SLOT_8K, POOL_CTRL);
+		if ((rx->lands && !rx->payload) || post_rx(rx, c->qp) < 0)
+			break;
+	}
+	return n < VERBS_CREDITS_LEAST ? 0 : n;
+}
+
+void vconn_rx_end(struct vconn *c)
+{
+	struct vdev *d = c->cm_dev;
+
+	list_for_each (l, &d->rx_dry) {
+		struct vrx *rx = container_of(l, struct vrx, link);
+
+		if (rx->conn != c)
+			continue;
+		if (!rx->shared) {
+			pool_wait_cancel(d->v->opts.pool, &rx->ask);
+			list_del(&rx->link);
+		}
+		rx->conn = NULL;
+	}
+	for (uint32_t i = 0; c->rx && i < c->rx_count; i++)
+		slot_put(c->rx[i].payload);
+	free(c->rx);
+	c->rx = NULL;
+	if (c->active || !d->srq)
+		return;
+	d->srq_left += grant_out(&c->grant);
+	count_granted(-(int)grant_out(&c->grant));
+}
+
+/* ---- who may have how many ---- */
+
+static uint32_t most_of(const struct vdev *d)
+{
+	return d->v->opts.credits ? d->v->opts.credits : 32;
+}
+
+static void give(struct vconn *c, uint32_t n)
+{
+	c->cm_dev->srq_left -= (int)n;
+	count_granted((int)n);
+}
+
+/* Few at first: who uses them up gets more. */
+uint16_t vconn_first_grant(struct vconn *c)
+{
+	struct vdev *d = c->cm_dev;
+
+	if (!d->srq)
+		return own_fill(c);
+	if (d->srq_left < (int)VERBS_CREDITS_LEAST)
+		vdev_rx_grow(d);
+	if (d->srq_left < (int)VERBS_CREDITS_LEAST)
+		return 0;
+	give(c, VERBS_CREDITS_LEAST);
+	return VERBS_CREDITS_LEAST;
+}
+
+/* After a message: who has nearly none left gets as many again; who was idle, and everybody when
+ * few are left, shrinks as he sends. */
+void vconn_adapt(struct vconn *c, bool was_idle)
+{
+	struct vdev *d = c->dev;
+	struct grant *g = &c->grant;
+	const uint16_t half =
+		g->target / 2 > VERBS_CREDITS_LEAST ? g->target / 2 : VERBS_CREDITS_LEAST;
+
+	if (c->active || !d->srq)
+		return;
+	if (d->srq_left < (int)(d->rx_count / 4))
+		vdev_rx_grow(d);
+	if (was_idle || d->srq_left < (int)(d->rx_count / 8)) {
+		g->target = half < g->target ? half : g->target;
+	} else if (grant_left(g) <= g->target / 4u + 1 && g->target < most_of(d) &&
+		   d->srq_left >= (int)(d->rx_count / 4)) {
+		uint32_t to = g->target * 2u < most_of(d) ? g->target * 2u : most_of(d);
+		uint32_t n = to - g->target;
+
+		g->target = (uint16_t)to;
+		give(c, n);
+		grant_add(g, (uint16_t)n);
+	}
+}
+
+bool vconn_was_idle(const struct vconn *c)
+{
+	return reactor_now_ns(c->v->reactor) > c->heard_ns + IDLE_NS;
+}
+
+/* ---- the shared queue ---- */
+
+/* Memory for some more of them, registered. Any thread. */
+static int chunk_new(struct vdev *d, struct vrx_chunk **ret)
+{
+	struct vrx_chunk *k = calloc(1, sizeof(*k));
+	const size_t len = (size_t)VERBS_RX_CHUNK * VERBS_MESSAGE_MAX;
+
+	if (!k)
+		return -ENOMEM;
+	k->mem = aligned_alloc(4096, len);
+	if (k->mem)
+		k->mr = ibv_reg_mr(d->pd_in, k->mem, len, IBV_ACCESS_LOCAL_WRITE);
+	if (!k->mr) {
+		free(k->mem);
+		free(k);
+		return -ENOMEM;
+	}
+	*ret = k;
+	return 0;
+}
+
+static void chunk_add(struct vdev *d, struct vrx_chunk *k)
+{
+	const uint32_t first = d->rx_chunks * VERBS_RX_CHUNK;
+
+	for (uint32_t i = 0; i < VERBS_RX_CHUNK; i++) {
+		struct vrx *rx = &k->rx[i];
+
+		*rx = (struct vrx){.dev = d,
+				   .idx = first + i,
+				   .lkey = k->mr->lkey,
+				   .shared = true,
+				   .lands = d->payload_max,
+				   .buf = k->mem + (size_t)i * VERBS_MESSAGE_MAX};
+		list_add_tail(&d->rx_spare, &rx->link);
+	}
+	d->rx_chunk[d->rx_chunks++] = k;
+}
+
+int vdev_srq_new(struct vdev *d)
+{
+	const struct verbs_opts *o = &d->v->opts;
+	uint32_t most = VERBS_RX_CHUNK * VERBS_RX_CHUNKS;
+	struct ibv_srq_init_attr a = {.srq_context = d,
+				      .attr = {.max_sge = d->payload_max ? 2 : 1}};
+
+	d->rx_base = o->srq_depth ? o->srq_depth : 1024;
+	if (most > (uint32_t)d->attr.max_srq_wr)
+		most = (uint32_t)d->attr.max_srq_wr;
+	if (d->rx_base > most)
+		d->rx_base = most;
+	/* an entry is small: made for all that may ever be posted, which any card can */
+	a.attr.max_wr = most < d->rx_base * 4 ? most : d->rx_base * 4;
+	d->srq = ibv_create_srq(d->pd_in, &a);
+	if (!d->srq && a.attr.max_wr > d->rx_base) {
+		a.attr.max_wr = d->rx_base;
+		d->srq = ibv_create_srq(d->pd_in, &a);
+	}
+	if (!d->srq)
+		return neg_errno();
+	d->rx_most = a.attr.max_wr < most ? a.attr.max_wr : most;
+	while (d->rx_chunks * VERBS_RX_CHUNK < d->rx_base) {
+		struct vrx_chunk *k;
+		const int rc = chunk_new(d, &k);
+
+		if (rc < 0)
+			return rc;
+		chunk_add(d, k);
+	}
+	return 0;
+}
+
+void vdev_srq_free(struct vdev *d)
+{
+	list_for_each (l, &d->rx_dry) {
+		struct vrx *rx = container_of(l, struct vrx, link);
+
+		pool_wait_cancel(d->v->opts.pool, &rx->ask);
+		list_del(l);
+	}
+	if (d->srq)
+		ibv_destroy_srq(d->srq);
+	for (uint32_t i = 0; i < d->rx_chunks; i++) {
+		struct vrx_chunk *k = d->rx_chunk[i];
+
+		for (uint32_t j = 0; j < VERBS_RX_CHUNK; j++)
+			slot_put(k->rx[j].payload);
+		ibv_dereg_mr(k->mr);
+		free(k->mem);
+		free(k);
+	}
+	if (d->srq)
+		metric_add(METRIC_RDMA_RECEIVES, (uint64_t) - (int64_t)d->rx_count);
+}
+
+/* Post up to @n more. */
+static void post_more(struct vdev *d, uint32_t n)
+{
+	uint32_t i = 0;
+
+	for (; i < n && !list_empty(&d->rx_spare); i++) {
+		struct vrx *rx = container_of(d->rx_spare.next, struct vrx, link);
+
+		if (!vdev_cqes_take(d, 1))
+			break;
+		if (rx->lands)
+			rx->payload = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
+		if ((rx->lands && !rx->payload) || post_rx(rx, NULL) < 0) {
+			slot_put(rx->payload);
+			rx->payload = NULL;
+			vdev_cqes_put(d, 1);
+			break; /* a smaller pool gives a smaller queue */
+		}
+		list_del(&rx->link);
+		d->rx_count++;
+		d->srq_left++;
+	}
+	metric_add(METRIC_RDMA_RECEIVES, i);
+}
+
+int vdev_srq_join(struct vdev *d)
+{
+	const struct pool *pool = d->v->opts.pool;
+
+	post_more(d, d->rx_base);
+	/* what comes on top may have a quarter of the small slots at most: reads need them, too */
+	if (d->payload_max && d->rx_most > d->rx_base + pool_count(pool, SLOT_8K) / 4)
+		d->rx_most = d->rx_base + pool_count(pool, SLOT_8K) / 4;
+	vdev_srq_limit(d);
+	return d->rx_count < VERBS_CREDITS_LEAST ? -ENOMEM : 0;
+}
+
+/* The device tells once when fewer are posted. */
+void vdev_srq_limit(struct vdev *d)
+{
+	struct ibv_srq_attr a = {.srq_limit = d->rx_count / 16 + 1};
+
+	(void)ibv_modify_srq(d->srq, &a, IBV_SRQ_LIMIT); /* it is a hint; not all can */
+}
+
+void vdev_rx_grow(struct vdev *d)
+{
+	if (d->rx_count >= d->rx_most || d->rx_is_coming)
+		return;
+	if (!list_empty(&d->rx_spare)) {
+		post_more(d, d->rx_most - d->rx_count < GROW_STEP ? d->rx_most - d->rx_count
+								  : GROW_STEP);
+	} else if (d->rx_chunks < VERBS_RX_CHUNKS) {
+		d->rx_is_coming = true;
+		vdev_ask_chunk(d);
+	}
+}
+
+/* On the control thread. */
+void vdev_chunk(struct vdev *d)
+{
+	if (chunk_new(d, &d->rx_coming) < 0)
+		d->rx_coming = NULL;
+	vdev_mail(d, DEV_RECEIVES);
+}
+
+void vdev_chunk_join(struct vdev *d)
+{
+	if (d->rx_coming)
+		chunk_add(d, d->rx_coming);
+	else
+		d->rx_most = d->rx_count; /* no memory for more: ask no more */
+	d->rx_coming = NULL;
+	d->rx_is_coming = false;
+	vdev_rx_grow(d);
+}
