@@ -21,11 +21,15 @@ static void greets(struct pair *p)
 {
 	const struct verbs_hello *h = verbs_peer(p->c), *g = verbs_peer(p->s);
 
-	check(h->credits >= 4 && h->message_max == VERBS_MESSAGE_MAX && h->read_depth == 16 &&
-		      h->payload_max == VERBS_PAYLOAD_MAX && h->role == CAPSULE_NODE,
+	/* of another card's limits (cards): fewer READs, nothing that rides along */
+	const bool any_card = getenv("DFS_TEST_CARD");
+
+	check(h->credits >= 4 && h->message_max == VERBS_MESSAGE_MAX &&
+		      (any_card || (h->read_depth == 16 && h->payload_max == VERBS_PAYLOAD_MAX)) &&
+		      h->read_depth >= 1 && h->role == CAPSULE_NODE,
 	      "the client hears the node's private data: %u credits, READ depth %u", h->credits,
 	      h->read_depth);
-	check(g->credits == VERBS_ACTIVE_CREDITS && g->role == CAPSULE_CLIENT && !g->payload_max,
+	check(g->credits >= 4 && g->role == CAPSULE_CLIENT && !g->payload_max,
 	      "the node hears the client's");
 }
 
@@ -394,7 +398,8 @@ static void run_cases(struct side *client, struct side *server)
 	struct pair p = pair_up(client, server);
 
 	greets(&p);
-	carries_payload(&p, client);
+	if (verbs_peer(p.c)->payload_max)
+		carries_payload(&p, client);
 	pulls(&p, client, server);
 	pushes_before_it_sends(&p, client, server);
 	keeps_many_in_flight(&p, client, server);
