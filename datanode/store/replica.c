@@ -11,18 +11,9 @@
 
 /* ---- the map ---- */
 
-static struct replica **part_of(struct block_pool *bp, int64_t id)
-{
-	return &bp->map[(uint64_t)id * 0x9e3779b97f4a7c15ull >> 58];
-}
-_Static_assert(STORE_MAP_PARTS == 1 << (64 - 58), "the upper bits of the product choose the part");
-
 struct replica *replica_find_locked(struct block_pool *bp, int64_t id)
 {
-	struct replica *r;
-
-	HASH_FIND(hh, *part_of(bp, id), &id, sizeof(id), r);
-	return r;
+	return replica_map_find(&bp->map, id);
 }
 
 uint64_t pair_bytes(const struct replica *r)
@@ -74,7 +65,7 @@ void replica_uncount(const struct replica *r)
 void replica_add_locked(struct block_pool *bp, struct replica *r)
 {
 	r->refs++;
-	HASH_ADD(hh, *part_of(bp, r->id), id, sizeof(r->id), r);
+	replica_map_add(&bp->map, r->id, r);
 	list_add_tail(&r->slice->replicas, &r->in_slice);
 }
 
@@ -148,7 +139,7 @@ void replica_put_locked(struct block_pool *bp, struct replica *r)
 
 void replica_remove_locked(struct block_pool *bp, struct replica *r)
 {
-	HASH_DEL(*part_of(bp, r->id), r);
+	replica_map_remove(&bp->map, r->id);
 	leave_slice(r);
 	r->gone = true;
 	open_replica_drop(&bp->store->open_replicas, bp, r->id);

@@ -291,19 +291,17 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 	return 0;
 }
 
+static void replica_free(struct replica *r)
+{
+	free(r->write_state);
+	free(r);
+}
+
 static void pool_free(struct block_pool *bp)
 {
-	struct replica *r, *next;
-
 	if (!bp)
 		return;
-	for (uint32_t p = 0; p < STORE_MAP_PARTS; p++)
-		HASH_ITER(hh, bp->map[p], r, next)
-		{
-			HASH_DEL(bp->map[p], r);
-			free(r->write_state);
-			free(r);
-		}
+	replica_map_drain(&bp->map, replica_free);
 	for (uint32_t i = 0; i < STORE_VOLUMES_MAX; i++)
 		if (bp->slices[i].fd >= 0)
 			(void)close(bp->slices[i].fd);

@@ -14,11 +14,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/statvfs.h>
-#include <uthash.h>
 
 #include "common/base/file_io.h"
 #include "common/base/list.h"
 #include "datanode/store/open_replica_cache.h"
+#include "datanode/store/replica_map.h"
 #include "datanode/store/store.h"
 
 #define STORE_VOLUMES_MAX 64
@@ -31,7 +31,6 @@
  * 6). Java joins directory and file name with ':' here. */
 #define RESTART_MARKER "rbw:.blk_%" PRId64 ".restart"
 #define STORE_NAME_MAX 160 /* longest path below a slice, with NUL */
-#define STORE_MAP_PARTS 64
 #define STORE_LAYOUT_VERSION (-57)
 #define META_BPC_MAX (64u << 20)
 
@@ -179,15 +178,14 @@ struct replica { /* all fields under the pool lock, or by its exclusive user */
 	bool pinned;          /* its data file has the sticky bit: the balancer leaves it here */
 	bool cached;          /* its pages are locked in memory: read by the page cache */
 	struct list in_slice; /* in slice->replicas */
-	UT_hash_handle hh;
 };
 
 struct block_pool {
 	struct store *store; /* borrowed: owns us */
 	struct store_namespace ns;
 	pthread_mutex_t lock;
-	pthread_cond_t changed;               /* a replica lost its exclusive user, or is gone */
-	struct replica *map[STORE_MAP_PARTS]; /* by id; parts, so that none takes long to grow */
+	pthread_cond_t changed; /* a replica lost its exclusive user, or is gone */
+	struct replica_map map;
 	/* so often some replica was cut; under the lock, after the replica says so */
 	atomic_uint_fast64_t cuts;
 	struct slice slices[STORE_VOLUMES_MAX];
