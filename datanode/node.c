@@ -48,6 +48,7 @@ static int start(struct node *n, struct err *err)
 				.pinning = n->opts.pinning,
 				.keep_duplicates = !n->opts.delete_duplicates,
 				.open_replicas = n->opts.open_replicas,
+				.index_ms = n->opts.index_ms,
 				.answer_ms = n->opts.answer_ms,
 				.scan = n->opts.scan};
 	int rc = store_open(&so, &n->dn.store, err);

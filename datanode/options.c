@@ -49,12 +49,15 @@ static int read_reactors(const struct conf *conf, struct dn_options *o, struct e
 	return 0;
 }
 
-static int read_open_replicas(const struct conf *conf, struct dn_options *o, struct err *err)
+static int read_store(const struct conf *conf, struct dn_options *o, struct err *err)
 {
 	uint64_t n = 0;
 	int rc = conf_u64(conf, "dfs.rdma.open.replicas", 1024, &n, err);
 
 	o->open_replicas = n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
+	if (!rc)
+		rc = conf_time_ms(conf, "dfs.rdma.replica.index.interval", 60000, &o->index_ms,
+				  err);
 	return rc;
 }
 
@@ -130,7 +133,7 @@ int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err 
 	if (!rc)
 		rc = read_reactors(conf, ret, err);
 	if (!rc)
-		rc = read_open_replicas(conf, ret, err);
+		rc = read_store(conf, ret, err);
 	if (!rc)
 		rc = conf_bool(conf, "dfs.datanode.synconclose", true, &ret->sync_on_close, err);
 	if (!rc)

@@ -25,6 +25,7 @@ struct dn_options {
 	struct store_scan_opts scan;
 	uint64_t answer_ms;     /* dfs.datanode.disk.check.timeout */
 	uint32_t open_replicas; /* dfs.rdma.open.replicas */
+	uint64_t index_ms;      /* dfs.rdma.replica.index.interval */
 	struct net_addr data_addr, ipc_addr, http_addr;
 	char host_name[256];
 	uint32_t reactors;

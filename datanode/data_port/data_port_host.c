@@ -216,7 +216,8 @@ int main(int argc, char **argv)
 		return 2;
 	log_init(PROGRAM, getenv("DATA_PORT_DEBUG") ? LOG_DEBUG : LOG_INFO);
 	block_signals(&set);
-	if (configure(&dn, conf, argv + 4, argc - 4, &err) < 0)
+	if (configure(&dn, conf, argv + 4, argc - 4, &err) < 0 ||
+	    conf_time_ms(conf, "dfs.rdma.replica.index.interval", 0, &so.index_ms, &err) < 0)
 		return die(&err, "configuration");
 	snprintf(ns.pool_id, sizeof(ns.pool_id), "%s", argv[3]);
 	if (store_open(&so, &dn.store, &err) < 0 ||

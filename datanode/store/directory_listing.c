@@ -146,6 +146,7 @@ static int take_name(struct names *n, int dir, const char *name, bool settle)
 		return push_subdir(n, sub);
 	if (!strncmp(name, "blk_", 4) && has_tail(name, ".meta.tmp")) {
 		/* The new meta file of a stamp change that did not come to its rename. */
+		n->leftovers++;
 		if (settle)
 			(void)unlinkat(dir, name, 0);
 		return 0;
@@ -173,13 +174,40 @@ static int read_dir(struct names *n, DIR *d, bool settle)
 	return rc;
 }
 
-static int walk(int slice_fd, const char *dir, int depth, bool settle, names_fn fn, void *arg)
+void names_free(struct names *n)
+{
+	free(n->list);
+	free(n->subdirs);
+	*n = (struct names){0};
+}
+
+int names_read(int slice_fd, const char *dir, struct names *ret)
+{
+	int fd = openat(slice_fd, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
+	int list_fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	DIR *d = list_fd < 0 ? NULL : fdopendir(list_fd);
+
+	*ret = (struct names){0};
+	rc = d ? read_dir(ret, d, false) : fd < 0 ? neg_errno() : -ENOMEM;
+	if (d)
+		(void)closedir(d);
+	else if (list_fd >= 0)
+		(void)close(list_fd);
+	if (rc && fd >= 0)
+		(void)close(fd);
+	return rc ? rc : fd;
+}
+
+static int walk(int slice_fd, const char *dir, int depth, const struct names_walk *w)
 {
 	struct names n = {0};
 	char sub[STORE_NAME_MAX];
-	int fd = openat(slice_fd, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc;
+	int fd, rc;
 	DIR *d;
 
+	if (w->known && w->known(w->arg, slice_fd, dir))
+		return 0;
+	fd = openat(slice_fd, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0) {
 		/* Gone meanwhile, or a file of this name. */
 		rc = neg_errno();
@@ -190,20 +218,19 @@ static int walk(int slice_fd, const char *dir, int depth, bool settle, names_fn 
 		(void)close(fd);
 		return -ENOMEM;
 	}
-	rc = read_dir(&n, d, settle);
+	rc = read_dir(&n, d, w->settle);
 	if (!rc)
-		rc = fn(arg, fd, dir, &n);
+		rc = w->see(w->arg, fd, dir, &n);
 	(void)closedir(d);
 	for (size_t i = 0; !rc && i < n.sub_count && depth < WALK_DEPTH_MAX; i++)
 		if (snprintf(sub, sizeof(sub), "%s/subdir%u", dir, n.subdirs[i]) <
 		    (int)sizeof(sub) - 64)
-			rc = walk(slice_fd, sub, depth + 1, settle, fn, arg);
-	free(n.list);
-	free(n.subdirs);
+			rc = walk(slice_fd, sub, depth + 1, w);
+	names_free(&n);
 	return rc;
 }
 
-int names_walk(int slice_fd, const char *root, bool settle, names_fn fn, void *arg)
+int names_walk(int slice_fd, const char *root, const struct names_walk *w)
 {
-	return walk(slice_fd, root, 0, settle, fn, arg);
+	return walk(slice_fd, root, 0, w);
 }

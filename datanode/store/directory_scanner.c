@@ -30,6 +30,7 @@ struct dirscan {
 	struct slice *sl;
 	struct found *disk, *map; /* owned; sorted by id */
 	size_t disk_count, disk_room, map_count, map_room;
+	uint32_t ms_per_s;       /* in which it may work */
 	uint64_t slice_start_ns; /* of the second that the throttle counts */
 	uint64_t added, removed, mismatched, orphans, duplicates;
 	uint64_t unread; /* differ, but could not be looked at; told and probed for once */
@@ -62,7 +63,7 @@ static int push_found(struct found **list, size_t *count, size_t *room, const st
 static int throttle(struct dirscan *d)
 {
 	struct store *s = d->sl->bp->store;
-	uint64_t now = clock_mono_ns(), limit = s->scan.directory_ms_per_s * NS_PER_MS;
+	uint64_t now = clock_mono_ns(), limit = d->ms_per_s * NS_PER_MS;
 
 	if (limit && limit < NS_PER_S && now - d->slice_start_ns >= limit) {
 		uint64_t rest = now - d->slice_start_ns < NS_PER_S
@@ -341,11 +342,12 @@ static void compare(struct dirscan *d)
 	}
 }
 
-static void scan_slice(struct slice *sl)
+void slice_scan(struct slice *sl, uint32_t ms_per_s)
 {
-	struct dirscan d = {.sl = sl, .slice_start_ns = clock_mono_ns()};
+	struct dirscan d = {.sl = sl, .ms_per_s = ms_per_s, .slice_start_ns = clock_mono_ns()};
+	const struct names_walk w = {.see = list_dir, .arg = &d};
 	uint64_t start = clock_mono_ns();
-	int rc = names_walk(sl->fd, "finalized", false, list_dir, &d);
+	int rc = names_walk(sl->fd, "finalized", &w);
 
 	if (!rc)
 		rc = list_map(&d);
@@ -389,7 +391,8 @@ void *volume_directory_scanner(void *arg)
 		pthread_mutex_unlock(&s->lock);
 		for (uint32_t p = 0; p < pools && !v->failed; p++)
 			if (s->pools[p]->slices[v->idx].fd >= 0)
-				scan_slice(&s->pools[p]->slices[v->idx]);
+				slice_scan(&s->pools[p]->slices[v->idx],
+					   s->scan.directory_ms_per_s);
 		took = (clock_mono_ns() - start) / NS_PER_MS;
 		wait = took < s->scan.directory_ms ? s->scan.directory_ms - took : 0;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start-up: what a directory holds becomes the pool's map (hdfs-wire 6, "Restart"). One readdir per
- * directory and one stat per block file. */
+ * directory and one stat per block file; of a directory that the index knows one stat. */
 #include "datanode/store/store_internal.h"
 
 #include <dirent.h>
@@ -28,7 +28,8 @@ enum odd {
 
 struct scan {
 	struct slice *sl;
-	bool again; /* the others are in service */
+	bool again;               /* the others are in service */
+	uint32_t listed, indexed; /* directories of finalized replicas */
 	enum place place;
 	struct { /* counted, and told once */
 		uint64_t n;
@@ -388,6 +389,21 @@ static void cut_file(int dir, const char *dir_name, const char *name, uint64_t l
 			 len, err_name(neg_errno()));
 }
 
+static struct replica *new_replica(struct slice *sl, enum place p, int64_t id, uint64_t gs,
+				   uint64_t len)
+{
+	struct replica *r = calloc(1, sizeof(*r));
+
+	if (r)
+		*r = (struct replica){.id = id,
+				      .gs = gs,
+				      .len = len,
+				      .slice = sl,
+				      .place = (uint8_t)p,
+				      .state = p == IN_FINALIZED ? REPLICA_FINALIZED : REPLICA_RWR};
+	return r;
+}
+
 static int load_block(struct scan *sc, int dir, const char *dir_name, enum place p, bool misplaced,
 		      const struct entry *e, size_t metas)
 {
@@ -424,16 +440,10 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 		cut_file(dir, dir_name, name, len);
 	if (misplaced && bring_home(sc, dir, dir_name, e->id, gs))
 		return 0;
-	r = calloc(1, sizeof(*r));
+	r = new_replica(sc->sl, p, e->id, gs, len);
 	if (!r)
 		return -ENOMEM;
-	*r = (struct replica){.id = e->id,
-			      .gs = gs,
-			      .len = len,
-			      .slice = sc->sl,
-			      .place = (uint8_t)p,
-			      .state = p == IN_FINALIZED ? REPLICA_FINALIZED : REPLICA_RWR,
-			      .pinned = st.st_mode & S_ISVTX};
+	r->pinned = st.st_mode & S_ISVTX;
 	if (p == IN_RBW && restart_marker(sc->sl, e->id) && !last_crc(dir, r, &crc) &&
 	    !replica_need_write_state(r)) {
 		r->state = REPLICA_RBW;
@@ -441,6 +451,85 @@ static int load_block(struct scan *sc, int dir, const char *dir_name, enum place
 	}
 	add_or_resolve(sc, r);
 	return 0;
+}
+
+/* ---- what the index knows ---- */
+
+/* Replicas of one directory at once, for one look at the map. False: no memory, and nothing was
+ * done. */
+static bool add_known(struct scan *sc, const struct index_entry *list, uint32_t count)
+{
+	struct block_pool *bp = sc->sl->bp;
+	_cleanup_free_ struct replica **made = calloc(count ? count : 1, sizeof(struct replica *));
+	uint32_t n = 0;
+
+	for (; made && n < count; n++) {
+		made[n] = new_replica(sc->sl, IN_FINALIZED, list[n].id, list[n].gs, list[n].len);
+		if (!made[n])
+			break;
+		made[n]->pinned = list[n].pinned;
+	}
+	for (uint32_t i = 0; made && n < count && i < n; i++)
+		free(made[i]);
+	if (!made || n < count)
+		return false;
+	pthread_mutex_lock(&bp->lock);
+	for (uint32_t i = 0; i < count; i++)
+		if (!replica_find_locked(bp, made[i]->id)) {
+			add_locked(bp, made[i]);
+			made[i] = NULL;
+		}
+	pthread_mutex_unlock(&bp->lock);
+	for (uint32_t i = 0; i < count; i++)
+		if (made[i])
+			add_or_resolve(sc, made[i]);
+	volume_progress(sc->sl->vol);
+	sc->indexed++;
+	sc->sl->index_believed = true;
+	return true;
+}
+
+/* The stamp says that the directory is as it was when it was listed. Over a boot of the machine
+ * that is only what it says of lengths: a repair of the file system takes names away and leaves the
+ * stamp. */
+static bool know_dir(struct scan *sc, int at, const char *name, const char *dir_name,
+		     const struct names *names, bool same_boot)
+{
+	struct replica_index *x = sc->again ? NULL : sc->sl->index;
+	const int n = x ? index_dir_number(dir_name) : -1;
+	_cleanup_free_ struct index_entry *list = NULL;
+	const struct index_record *rec;
+	struct dir_stamp now;
+
+	if (n < 0 || !x->dir[n].at || dir_stamp_read(at, name, &now))
+		return false;
+	rec = &x->dir[n];
+	if (!dir_stamp_fits(&now, &rec->stamp) ||
+	    (same_boot && !dir_stamp_same_boot(&now, &rec->stamp)))
+		return false;
+	if (names && (names->foreign || names->leftovers || names->sub_count ||
+		      names->count != 2 * (size_t)rec->count))
+		return false;
+	if (replica_index_read(x, (uint32_t)n, &list))
+		return false;
+	for (size_t i = 0; names && i < names->count; i += 2) {
+		const struct entry *e = &names->list[i];
+
+		if (e[0].meta || e[0].id != list[i / 2].id || !e[1].meta || e[1].id != e[0].id ||
+		    e[1].gs != list[i / 2].gs)
+			return false;
+	}
+	return add_known(sc, list, rec->count);
+}
+
+static bool load_listed(struct scan *sc, int dir, const char *dir_name, const struct names *names)
+{
+	return know_dir(sc, dir, NULL, dir_name, names, false);
+}
+
+static bool load_known(void *arg, int slice_fd, const char *dir_name)
+{
+	return know_dir(arg, slice_fd, dir_name, dir_name, NULL, true);
 }
 
 /* ---- directories ---- */
@@ -469,6 +558,9 @@ static int load_names(void *arg, int dir, const char *dir_name, const struct nam
 	int rc = 0;
 
 	volume_progress(sc->sl->vol);
+	if (sc->place == IN_FINALIZED && load_listed(sc, dir, dir_name, names))
+		return 0;
+	sc->listed += sc->place == IN_FINALIZED && names->count;
 	for (size_t i = 0; !rc && i < names->count; i += n) {
 		const struct entry *e = &names->list[i];
 
@@ -490,8 +582,11 @@ static int load_names(void *arg, int dir, const char *dir_name, const struct nam
 
 static int load_tree(struct scan *sc, const char *root, enum place p)
 {
+	const struct names_walk w = {
+		.settle = true, .known = load_known, .see = load_names, .arg = sc};
+
 	sc->place = p;
-	return names_walk(sc->sl->fd, root, true, load_names, sc);
+	return names_walk(sc->sl->fd, root, &w);
 }
 
 /* Copies between nodes that did not end: their sender starts anew. */
@@ -546,6 +641,8 @@ int slice_load(struct slice *sl, bool again, struct err *err)
 	uint64_t start = clock_mono_ns();
 	int rc = wipe_tmp(sl);
 
+	if (!again && !sl->index)
+		sl->index = slice_index_open(sl);
 	if (!rc)
 		rc = load_tree(&sc, "finalized", IN_FINALIZED);
 	/* Where a Java DataNode keeps the copies of blocks whose first place is a RAM disk. */
@@ -562,8 +659,9 @@ int slice_load(struct slice *sl, bool again, struct err *err)
 		return rc;
 	}
 	tell_odd(&sc);
-	log_info("op=load dir=%s pool=%s replicas=%" PRIu64 " bytes=%" PRIu64 " ms=%" PRIu64,
+	log_info("op=load dir=%s pool=%s replicas=%" PRIu64 " bytes=%" PRIu64
+		 " indexed=%u listed=%u ms=%" PRIu64,
 		 sl->vol->path, sl->bp->ns.pool_id, (uint64_t)sl->blocks, (uint64_t)sl->used,
-		 (uint64_t)((clock_mono_ns() - start) / NS_PER_MS));
+		 sc.indexed, sc.listed, (uint64_t)((clock_mono_ns() - start) / NS_PER_MS));
 	return 0;
 }

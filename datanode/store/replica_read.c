@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define OPEN_TRIES 8 /* a reader that meets a rename looks again */
@@ -124,6 +125,7 @@ static int reader_open(struct replica_reader *rd, const struct slice *sl, enum p
 		       bool own)
 {
 	char data[STORE_NAME_MAX], meta[STORE_NAME_MAX];
+	struct stat st;
 	int rc;
 
 	path_data(data, p, rd->block.id);
@@ -134,6 +136,9 @@ static int reader_open(struct replica_reader *rd, const struct slice *sl, enum p
 	rd->fd_meta = replica_file_open(sl->fd, meta);
 	if (rd->fd_meta < 0)
 		return rd->fd_meta;
+	/* The map has its length from an index (replica_index.h), or somebody cuts it just now. */
+	if (!rd->partial && (fstat(rd->fd, &st) || (uint64_t)st.st_size < rd->block.len))
+		return -ENOENT;
 	if (!own && !rd->locked && rd->block.len >= STORE_DIRECT_MIN)
 		slice_open_direct(sl, data, O_RDONLY, &rd->fd_direct, &rd->dio_align);
 	rc = meta_read_header(rd->fd_meta, &rd->crc_type, &rd->bytes_per_crc);

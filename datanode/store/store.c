@@ -145,6 +145,8 @@ static int start_volume(struct volume *v)
 		rc = deferred_sync_start(v);
 	if (!rc && o->directory_ms)
 		rc = start_thread(&v->dirscanner, &v->dirscanner_runs, volume_directory_scanner, v);
+	if (!rc && v->store->index_ms && !v->remote)
+		rc = start_thread(&v->indexer, &v->indexer_runs, volume_indexer, v);
 	if (!rc && o->block_ms && o->block_rate)
 		rc = start_thread(&v->scanner, &v->scanner_runs, volume_scanner, v);
 	return rc;
@@ -201,6 +203,7 @@ static void stop_threads(struct store *s)
 		join(v->deleter, &v->deleter_runs);
 		join(v->dirscanner, &v->dirscanner_runs);
 		join(v->scanner, &v->scanner_runs);
+		join(v->indexer, &v->indexer_runs);
 		deferred_sync_stop(v);
 	}
 }
@@ -266,6 +269,7 @@ int store_open(const struct store_opts *o, struct store **ret, struct err *err)
 	s->keep_duplicates = o->keep_duplicates;
 	s->scan = o->scan;
 	s->answer_ms = o->answer_ms;
+	s->index_ms = o->index_ms;
 	s->dir_mode = o->dir_mode;
 	rc = init_shared(s, o->open_replicas);
 	/* one that answers late is admitted after the others */
@@ -302,9 +306,11 @@ static void pool_free(struct block_pool *bp)
 	if (!bp)
 		return;
 	replica_map_drain(&bp->map, replica_free);
-	for (uint32_t i = 0; i < STORE_VOLUMES_MAX; i++)
+	for (uint32_t i = 0; i < STORE_VOLUMES_MAX; i++) {
+		replica_index_close(bp->slices[i].index);
 		if (bp->slices[i].fd >= 0)
 			(void)close(bp->slices[i].fd);
+	}
 	pthread_cond_destroy(&bp->changed);
 	pthread_mutex_destroy(&bp->lock);
 	free(bp);

@@ -68,6 +68,8 @@ struct store_opts {
 	uint64_t answer_ms;        /* dfs.datanode.disk.check.timeout; 0: none */
 	/* whose files stay open for the next reader; 0: none. See open_replica_cache.h */
 	uint32_t open_replicas;
+	/* dfs.rdma.replica.index.interval; 0: no index of replicas */
+	uint64_t index_ms;
 	struct store_scan_opts scan;
 };
 

@@ -18,6 +18,7 @@
 #include "common/base/file_io.h"
 #include "common/base/list.h"
 #include "datanode/store/open_replica_cache.h"
+#include "datanode/store/replica_index.h"
 #include "datanode/store/replica_map.h"
 #include "datanode/store/store.h"
 
@@ -109,8 +110,8 @@ struct volume {
 	bool opened;       /* volume_open() came back with 0; its thread's */
 	atomic_bool known; /* opened, and fits the other ones: ids and the like stay as they are */
 	char uuid[BLOCK_UUID_MAX], cluster_id[128], dn_uuid[BLOCK_UUID_MAX];
-	pthread_t scanner, dirscanner, deleter;
-	bool scanner_runs, dirscanner_runs, deleter_runs;
+	pthread_t scanner, dirscanner, deleter, indexer;
+	bool scanner_runs, dirscanner_runs, deleter_runs, indexer_runs;
 	struct list doomed;         /* struct deletion, owned; store lock */
 	pthread_cond_t doomed_cond; /* with it */
 	struct deferred_sync deferred_sync;
@@ -136,6 +137,9 @@ struct slice {
 	uint32_t waiters;                  /* for a writer to stop, a file operation to end */
 	bool empty_trash, remove_previous; /* for the deleter; store lock */
 	int fd; /* <volume>/current/<pool>/current; -1: volume out of service */
+	/* owned; NULL: none. Who loads it at the start uses it, after that the indexer alone */
+	struct replica_index *index;
+	bool index_believed; /* not every file was looked at; the same */
 	atomic_uint_fast64_t used, blocks;
 };
 
@@ -225,6 +229,7 @@ struct store {
 	bool watcher_runs;
 	/* in which a volume has to answer; 0: it may take as long as it likes */
 	uint64_t answer_ms;
+	uint64_t index_ms;
 	bool available_space, keep_duplicates, pinning;
 	struct store_scan_opts scan;
 	struct open_replica_cache open_replicas;
@@ -273,15 +278,26 @@ struct names { /* of one directory; entries sorted: a data file, then its meta f
 	size_t count, room;
 	uint32_t *subdirs; /* numbers of subdir<n> */
 	size_t sub_count, sub_room;
-	uint64_t foreign; /* names that are none of ours */
+	uint64_t foreign;   /* names that are none of ours */
+	uint64_t leftovers; /* of a stamp change that was cut short; gone by now with @settle */
 	char foreign_name[64];
 };
 
-/** @dir is relative to the slice's directory, @fd is it. Non-zero ends the walk. */
-typedef int (*names_fn)(void *arg, int fd, const char *dir, const struct names *n);
-/** Each directory below and including @root; one that is absent is empty. @settle: complete or undo
- *  what a crash left between two names (at start only). */
-int names_walk(int slice_fd, const char *root, bool settle, names_fn fn, void *arg);
+struct names_walk {
+	/* complete or undo what a crash left between two names (at start only) */
+	bool settle;
+	/** True: what is in the directory and below it is known, and it is not listed. NULL: none
+	 *  is. */
+	bool (*known)(void *arg, int slice_fd, const char *dir);
+	/** @dir is relative to the slice's directory, @fd is it. Non-zero ends the walk. */
+	int (*see)(void *arg, int fd, const char *dir, const struct names *n);
+	void *arg;
+};
+/** Each directory below and including @root; one that is absent is empty. */
+int names_walk(int slice_fd, const char *root, const struct names_walk *w);
+/** One directory: its descriptor, or -errno. names_free() also after a failure. */
+int names_read(int slice_fd, const char *dir, struct names *ret);
+void names_free(struct names *n);
 
 /* ---- layout.c: names and single files ---- */
 /** Directory of the block; returns its length. */
@@ -335,6 +351,8 @@ void store_used(struct store *s, uint32_t i, uint64_t *ret_bytes, uint64_t *ret_
 void *volume_deleter(void *volume);
 void *volume_scanner(void *volume);
 void *volume_directory_scanner(void *volume);
+/** Compare the slice with the disk once, working for @ms_per_s of each second. */
+void slice_scan(struct slice *sl, uint32_t ms_per_s);
 /** Count it, log it, tell the listener. No lock held. */
 void replica_report_bad(struct block_pool *bp, const struct replica_info *info, const char *why);
 
@@ -414,6 +432,14 @@ int replica_finalize_claimed(struct block_pool *bp, struct replica *r);
 int pair_trash(int slice_fd, int64_t id, uint64_t gs);
 void slice_empty_trash(const struct slice *sl);
 void slice_remove_previous(const struct slice *sl);
+
+/* ---- replica_indexer.c ---- */
+void *volume_indexer(void *volume);
+/** NULL: without an index. */
+struct replica_index *slice_index_open(const struct slice *sl);
+/** What changed since it was listed last, and is older than a few seconds by the clock's @wall_ns,
+ *  gets a record. Returns how many, or -errno. */
+int slice_index_round(struct slice *sl, uint64_t wall_ns);
 
 /* ---- replica_load.c ---- */
 /** Read the slice's directories into the pool's map. @again: the volume was out of service; what

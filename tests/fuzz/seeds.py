@@ -357,6 +357,23 @@ def disks():
         seed('disk', struct.pack('>HBI', 1, kind, 512) + bytes(8))
 
 
+def replica_indexes():
+    """Headers and records; the target mends the CRCs."""
+    def head(n, count, stamp=5):
+        return struct.pack('>IIIIQQQ16sII', 0x72706c64, 0, n, count, 1000 + n, stamp, stamp, bytes(range(16)), 0, 0)
+
+    def record(n, ids, length=512):
+        return head(n, len(ids)) + b''.join(struct.pack('>qQQ', i, 1001, length) for i in ids)
+
+    header = (b'dfsreplx' + struct.pack('>II', 1, 0) + b'DS-1'.ljust(64, b'\0') + b'BP-1'.ljust(128, b'\0')).ljust(256, b'\0')
+    for mode in 1, 3, 7:
+        for tail in (b'', record(0, [1, 2, 3]), record(77, [2 << 16 | 13 << 8]) + record(1023, [-1]) + record(77, [2 << 16 | 13 << 8 | 1], 1 << 63),
+                     record(0, [2, 1]), record(0, [256]), head(1024, 0), head(3, 1 << 18), head(3, (1 << 18) + 1), head(3, 1 << 31),
+                     head(5, 0) + bytes(64) + record(0, [1]), record(0, [1])[:-1]):
+            seed('replica_index', bytes([mode]) + header + tail)
+    seed('replica_index', b'\0' + header)
+
+
 def small_files():
     seed('digest', b'realm="default",nonce="abcDEF0123",qop="auth",charset=utf-8,algorithm=md5-sess')
     seed('digest', b'rspauth=0123456789abcdef0123456789abcdef')
@@ -434,6 +451,7 @@ confs()
 journals()
 overlays()
 disks()
+replica_indexes()
 namespaces()
 small_files()
 mount_requests()

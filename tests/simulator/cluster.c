@@ -40,6 +40,7 @@ static const char *const settings[] = {
 	"dfs.client.rdma=off",
 	"dfs.datanode.rdma.enabled=false",
 	"dfs.rdma.pool.size=16m",
+	"dfs.rdma.replica.index.interval=2s",
 	"dfs.client.retry.policy.enabled=true",
 	NULL,
 };

@@ -212,6 +212,7 @@ struct disk_op {
 	enum op_kind kind;
 	uint64_t dir, to_dir, ino; /* ino: of what is removed, replaced or longer; 0: nothing */
 	uint64_t length;           /* that it had */
+	uint64_t dir_mtime, to_dir_mtime; /* the times that the directories had */
 	char *path, *to;
 };
 
@@ -237,6 +238,25 @@ static void op_drop(struct disk_op *op)
 		world_free(op->to, strlen(op->to) + 1);
 }
 
+/* A name in it changes. Returns the time that it had. */
+static uint64_t touch_dir(uint64_t ino)
+{
+	struct dfile *f = ino ? find(ino, true) : NULL;
+	const uint64_t was = f ? f->mtime : 0;
+
+	if (f)
+		f->mtime = world->now;
+	return was;
+}
+
+static void untouch_dir(uint64_t ino, uint64_t was)
+{
+	struct dfile *f = ino ? find(ino, false) : NULL;
+
+	if (f)
+		f->mtime = was;
+}
+
 static void op_add(struct disk_op op)
 {
 	struct disk_log *l = log_of(world->proc[world->thread[sim_me].proc].machine);
@@ -251,6 +271,8 @@ static void op_add(struct disk_op op)
 		l->op = more;
 		l->size = size;
 	}
+	op.dir_mtime = touch_dir(op.dir);
+	op.to_dir_mtime = touch_dir(op.to_dir);
 	l->op[l->count++] = op;
 }
 
@@ -399,6 +421,8 @@ static void undo(const struct disk_op *op)
 	char grave[128];
 	int rc = 0;
 
+	untouch_dir(op->to_dir, op->to_dir_mtime); /* the later change of the two first */
+	untouch_dir(op->dir, op->dir_mtime);
 	switch (op->kind) {
 	case OP_MAKE:
 		rc = REAL(unlink)(op->path);

@@ -62,6 +62,12 @@ def small_reads(record):
     return table(['under way', 'reads/s', 'Java', 'fio', 'times Java', 'of fio', 'mean us', 'Java', 'fio', 'node CPU us', 'Java', 'client CPU us', 'Java'], lines)
 
 
+def start(record):
+    return table(['', 'first read s', 'full report s', 'CPU s', 'directories from the index', 'listed', 'load'],
+                 [[r['row'], cell(r['read_s'], 2), cell(r['report_s'], 2), cell(r['cpu_s'], 2), cell(r['indexed']), cell(r['listed']), cell(r['load'])]
+                  for r in record['rows']])
+
+
 def namenode(record):
     return table(['operation', 'driver', 'dfs-namenode /s', 'Apache /s', 'times'],
                  [[r['op'], r['driver'], cell(r.get('ours_per_s')), cell(r.get('apache_per_s')), times(r, 'ours_per_s', 'apache_per_s', 2)]
