@@ -6,8 +6,8 @@
  *   head     be32 magic, be32 CRC32C of what follows in the head, be32 directory, be32 count, be64
  *            inode, be64 mtime, be64 ctime (nanoseconds), 16 boot id, be32 CRC32C of the entries, 0
  *   entry    be64 id, be64 stamp, be64 length; the upper bit of the length: the replica is pinned
- * Heads are linked by their counts. The first one that is not whole ends the file: what is written
- * next comes there.
+ * Heads are linked by their counts. Where one is not whole the next one is looked for: all of them
+ * are at multiples of 8. What is written next comes behind the last whole record.
  */
 #include "datanode/store/replica_index.h"
 
@@ -34,6 +34,7 @@
 /* written anew when it is twice as long as what counts, and this */
 #define SLACK (1u << 20)
 #define TIDY_RECORDS (INDEX_RECORDS_MAX / 2)
+#define SEARCH_MAX (64u << 20) /* bytes of damage that are searched for the next head */
 
 /* ---- directories ---- */
 
@@ -174,21 +175,59 @@ static int get_head(const uint8_t buf[INDEX_HEAD], uint32_t *ret_n, struct index
 
 /* ---- opening ---- */
 
+/* -EBADMSG: no whole record, though perhaps with damaged entries, is at rec->at. */
+static int look_at(const struct replica_index *x, uint64_t size, uint32_t *ret_n,
+		   struct index_record *rec)
+{
+	uint8_t buf[INDEX_HEAD];
+	uint32_t crc;
+
+	if (size - rec->at < INDEX_HEAD || file_read_full(x->fd, buf, sizeof(buf), rec->at) ||
+	    get_head(buf, ret_n, rec, &crc) || record_bytes(rec->count) > size - rec->at)
+		return -EBADMSG;
+	return 0;
+}
+
+/* Behind @at, the next place that may be a head; @size: none. *@skip: bytes that may still be
+ * searched. */
+static uint64_t next_head(const struct replica_index *x, uint64_t at, uint64_t size, uint64_t *skip)
+{
+	uint8_t buf[4096];
+
+	for (at += 8; at < size; at += sizeof(buf)) {
+		const size_t n = size - at < sizeof(buf) ? (size_t)(size - at) : sizeof(buf);
+
+		if (n > *skip || file_read_full(x->fd, buf, n, at))
+			return size;
+		*skip -= n;
+		for (size_t i = 0; i + 4 <= n; i += 8) {
+			struct rd r = rd_init(buf + i, 4);
+
+			if (rd_be32(&r) == HEAD_MAGIC)
+				return at + i;
+		}
+	}
+	return size;
+}
+
 /* The newest whole record of each directory. */
 static void scan(struct replica_index *x, uint64_t size)
 {
-	uint8_t buf[INDEX_HEAD];
+	uint64_t at = INDEX_HEADER, skip = SEARCH_MAX;
+	uint32_t n;
 
 	x->end = INDEX_HEADER;
-	for (; x->records < INDEX_RECORDS_MAX; x->records++) {
-		struct index_record rec = {.at = x->end};
-		uint32_t n, crc;
+	while (at < size && x->records < INDEX_RECORDS_MAX) {
+		struct index_record rec = {.at = at};
 
-		if (size - x->end < INDEX_HEAD || file_read_full(x->fd, buf, sizeof(buf), x->end) ||
-		    get_head(buf, &n, &rec, &crc) || record_bytes(rec.count) > size - x->end)
-			return;
+		if (look_at(x, size, &n, &rec)) {
+			at = next_head(x, at, size, &skip);
+			continue;
+		}
 		x->dir[n] = rec;
-		x->end += record_bytes(rec.count);
+		at += record_bytes(rec.count);
+		x->end = at;
+		x->records++;
 	}
 }
 

@@ -224,21 +224,57 @@ static void a_file_cut_at_any_byte_has_the_records_before(void **state)
 	}
 }
 
-/* A record is damaged, and those behind it do not count: not after one more was written, either. */
-static void what_is_behind_a_damaged_record_stays_dead(void **state)
+/* The others count, and what is written then is newer than all of them. */
+static void a_damaged_record_takes_no_other_one_along(void **state)
+{
+	static uint8_t whole[FILE_MAX];
+	struct fix *f = *state;
+	uint64_t second;
+	size_t n;
+
+	put(f, 1, 3); /* of one length */
+	second = f->x->end;
+	put(f, 2, 6);
+	put(f, 3, 9);
+	n = load(f, whole);
+	whole[second + 9] ^= 1;
+	store(f, whole, n);
+	again(f);
+	assert_int_equal(f->x->end, n);
+	assert_int_equal(version_of(f, 1), 3);
+	assert_int_equal(version_of(f, 2), -1);
+	assert_int_equal(version_of(f, 3), 9);
+	put(f, 2, 12);
+	again(f);
+	assert_int_equal(version_of(f, 2), 12);
+	assert_int_equal(version_of(f, 3), 9);
+	/* far apart, as when a part of the disk is gone */
+	memmove(whole + 40000, whole + second, n - second);
+	memset(whole + second, 0x72, 40000 - second);
+	store(f, whole, 40000 + n - second);
+	again(f);
+	assert_int_equal(version_of(f, 1), 3);
+	assert_int_equal(version_of(f, 3), 9);
+}
+
+/* The end is torn; an old record that happens to be behind it does not come back. */
+static void what_is_behind_the_last_whole_record_goes(void **state)
 {
 	static uint8_t whole[FILE_MAX];
 	struct fix *f = *state;
 	size_t n;
 
-	put(f, 1, 3); /* of one length */
 	put(f, 2, 6);
 	n = load(f, whole);
-	whole[INDEX_HEADER + 9] ^= 1;
-	store(f, whole, n);
+	memcpy(whole + n + INDEX_HEAD + INDEX_ENTRY, whole + INDEX_HEADER, n - INDEX_HEADER - 8);
+	memset(whole + n, 0, INDEX_HEAD + INDEX_ENTRY);
+	store(f, whole, n + INDEX_HEAD + INDEX_ENTRY + n - INDEX_HEADER - 8);
 	again(f);
-	assert_int_equal(f->x->end, INDEX_HEADER);
+	assert_int_equal(f->x->end, n);
 	put(f, 2, 9);
+	/* whole again, were it there still */
+	n = load(f, whole);
+	assert_int_equal(n, f->x->end);
 	again(f);
 	assert_int_equal(version_of(f, 2), 9);
 }
@@ -340,6 +376,26 @@ static void lengths_beyond_the_file_or_the_limit_end_it(void **state)
 		assert_int_equal(f->x->dir[7].at, 0);
 		assert_int_equal(f->x->end, INDEX_HEADER);
 	}
+}
+
+/* A file that is long enough for it costs nothing: most of it may be a hole. */
+static void more_entries_than_a_directory_may_have_end_it(void **state)
+{
+	static uint8_t whole[FILE_MAX];
+	struct fix *f = *state;
+	struct wr w = wr_init(whole + INDEX_HEADER + 12, 4);
+	char path[100];
+	size_t n;
+
+	put(f, 7, 3);
+	n = load(f, whole);
+	wr_be32(&w, INDEX_ENTRIES_MAX + 1);
+	seal(whole + INDEX_HEADER, INDEX_ENTRY);
+	store(f, whole, n);
+	(void)snprintf(path, sizeof(path), "%s/replica_index", f->dir);
+	assert_int_equal(truncate(path, 1 << 23), 0);
+	again(f);
+	assert_int_equal(f->x->dir[7].at, 0);
 }
 
 static void directories_beyond_the_last_end_it(void **state)
@@ -491,11 +547,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(what_was_written_last_is_read),
 		T(a_file_cut_at_any_byte_has_the_records_before),
-		T(what_is_behind_a_damaged_record_stays_dead),
+		T(a_damaged_record_takes_no_other_one_along),
+		T(what_is_behind_the_last_whole_record_goes),
 		T(a_hole_at_any_place_makes_no_record),
 		T(a_bit_that_flips_anywhere_makes_no_other_record),
 		T(a_file_of_another_owner_counts_for_nothing),
 		T(lengths_beyond_the_file_or_the_limit_end_it),
+		T(more_entries_than_a_directory_may_have_end_it),
 		T(directories_beyond_the_last_end_it),
 		T(entries_that_no_listing_gives_are_refused),
 		T(a_full_disk_leaves_what_was_there),

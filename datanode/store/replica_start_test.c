@@ -89,12 +89,16 @@ static void a_start_takes_what_the_index_has(void **state)
 {
 	struct fix *f = *state;
 
+	put_block(f, HERE, 3, 1001, 1000);
+	sh(f, "chmod +t " HERE "/blk_3");
+	f->opts.pinning = true;
 	fill(f);
 	assert_int_equal(slice_index_round(&f->bp->slices[0], LATER), 0); /* all is there */
 	fix_close(f);
 	grow(f, 2);
 	assert_int_equal(fix_open(f), 0);
 	assert_int_equal(length_of(f, 2), 1000);
+	assert_true(replica_is_pinned(f->bp, 3) && !replica_is_pinned(f->bp, 2));
 	for (int64_t id = 1; id <= 3; id++) {
 		assert_whole(f, id, 1001, 1000);
 		assert_whole(f, 0x100 + id, 1001, 1000);
@@ -147,6 +151,19 @@ static void what_changed_meanwhile_is_listed(void **state)
 	assert_int_equal(fix_open(f), 0);
 	assert_absent(f, 0x101);
 	assert_int_equal(slice_index_round(&f->bp->slices[0], LATER), 1);
+}
+
+/* Somebody who gives the directory its old time cannot give it the other one. */
+static void a_time_that_was_set_back_is_no_stamp(void **state)
+{
+	struct fix *f = *state;
+
+	fill(f);
+	fix_close(f);
+	sh(f, "touch -r " HERE " mark && rm " HERE "/blk_3* && touch -r mark " HERE " && rm mark");
+	assert_int_equal(fix_open(f), 0);
+	assert_absent(f, 3);
+	assert_whole(f, 2, 1001, 1000);
 }
 
 /* Other directories of the same names, with the times of the old ones. */
@@ -443,6 +460,7 @@ int main(void)
 		ONE(a_start_takes_what_the_index_has),
 		ONE(a_start_without_an_index_lists),
 		ONE(what_changed_meanwhile_is_listed),
+		ONE(a_time_that_was_set_back_is_no_stamp),
 		ONE(a_directory_from_a_backup_is_listed),
 		ONE(what_is_young_gets_no_record),
 		ONE(what_changes_during_a_round_gets_no_record),
