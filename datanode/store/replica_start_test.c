@@ -236,8 +236,10 @@ static void odd_directories_are_listed_each_time(void **state)
 {
 	static const char *const odd[] = {
 		"touch " HERE "/notes",
-		"touch " HERE "/blk_4",                           /* alone */
-		"touch " HERE "/blk_4_1001.meta",                 /* alone */
+		"touch " HERE "/blk_4",           /* alone */
+		"touch " HERE "/blk_4_1001.meta", /* alone */
+		"touch " HERE "/blk_4 " HERE "/blk_5",
+		"touch " HERE "/blk_1_1000.meta " HERE "/blk_1_999.meta",
 		"touch " HERE "/blk_1_1000.meta",                 /* two metas */
 		"touch " HERE "/blk_5_1001.meta.tmp",             /* a leftover */
 		"touch " HERE "/blk_5.unlinked",                  /* of Java's */
