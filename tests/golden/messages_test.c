@@ -61,6 +61,7 @@ static const char *const own[] = {
 	"hd.OpReadBlockProto.asksSmall",
 	"hd.OpWriteBlockProto.syncLater",
 	"hd.OpWriteBlockProto.patienceMs",
+	"hd.RecoveringBlockProto.allUnits",
 };
 
 static const char *const own_messages[] = {
