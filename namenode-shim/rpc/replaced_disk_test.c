@@ -101,8 +101,7 @@ static void a_disk_that_was_replaced_is_not_waited_for(void **state)
 /* Nothing of the last block was synced, and each disk of its pipeline was replaced. */
 static void replace_all_disks(struct world *w)
 {
-	const int64_t id = read_file(w)->blocks[1].b.id;
-	struct blk *b = blocks_find(&w->nn->blocks, id);
+	struct blk *b = blocks_find(&w->nn->blocks, w->block.id);
 
 	blk_set_targets(b, NULL, NULL, 0);
 	replace_disk(w);
