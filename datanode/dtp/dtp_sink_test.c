@@ -177,6 +177,8 @@ static void begin(bool rdma)
 		fix_run(5);
 }
 
+static bool synced; /* so are the pieces */
+
 /* @len bytes of zeros at @off, or a heartbeat, or the end. */
 static void write_piece(int64_t seq, uint64_t off, uint32_t len)
 {
@@ -184,6 +186,7 @@ static void write_piece(int64_t seq, uint64_t off, uint32_t len)
 			  .off = off,
 			  .len = len,
 			  .last = !len && seq != SEQ_HEARTBEAT,
+			  .sync = synced,
 			  .flush = true};
 	struct landing land;
 	int rc;
@@ -273,6 +276,26 @@ static void a_writer_over_tcp_makes_the_heartbeats(void **state)
 	wait_for_acks(1);
 	assert_int_equal(writer.seq[0], SEQ_HEARTBEAT);
 	end(-ECONNRESET);
+}
+
+/* The next node has the bytes on its disk, too. */
+static void a_sync_is_passed_on(void **state)
+{
+	struct dt_packet p;
+
+	(void)state;
+	begin(false);
+	for (int64_t seq = 0; seq < 3; seq++) {
+		synced = seq == 1;
+		write_piece(seq, (uint64_t)seq * BPC, seq < 2 ? BPC : 0);
+		p = next_packet();
+		assert_int_equal(p.seqno, seq);
+		assert_int_equal(p.sync, seq == 1);
+		assert_int_equal(p.last, seq == 2);
+		node_ack(seq, DT_SUCCESS);
+		wait_for_acks((unsigned)seq + 1);
+	}
+	end(0);
 }
 
 static void a_node_that_fails_behind_a_quiet_writer_is_told(void **state)
@@ -376,6 +399,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_quiet_writer_over_rdma_loses_no_next_node_over_tcp),
 		cmocka_unit_test(a_writer_over_tcp_makes_the_heartbeats),
+		cmocka_unit_test(a_sync_is_passed_on),
 		cmocka_unit_test(a_node_that_fails_behind_a_quiet_writer_is_told),
 		cmocka_unit_test(an_ack_of_no_heartbeat_breaks_the_chain),
 		cmocka_unit_test(a_node_that_hangs_is_named_before_its_writer_has_had_enough),

@@ -318,6 +318,20 @@ static void without_a_journal_each_is_synced(void **state)
 	assert_int_equal(disk.committed, 0);
 }
 
+/* A batch is under way. */
+static void wait_taken(struct fix *f)
+{
+	struct deferred_sync *l = &f->s->volumes[0].deferred_sync;
+	bool taken = false;
+
+	while (!taken) {
+		nap();
+		pthread_mutex_lock(&l->lock);
+		taken = l->taken;
+		pthread_mutex_unlock(&l->lock);
+	}
+}
+
 /* A batch is held, so that the next one has both. */
 static void each_directory_of_a_batch_is_synced(void **state)
 {
@@ -328,8 +342,7 @@ static void each_directory_of_a_batch_is_synced(void **state)
 	watch(f, false);
 	gate(true);
 	finish_later(f, 10);
-	while (!f->s->volumes[0].deferred_sync.taken)
-		nap();
+	wait_taken(f);
 	finish_later(f, 11);
 	finish_later(f, 11 + 256);
 	gate(false);
@@ -450,20 +463,6 @@ static void start_asking(struct asker *a, struct fix *f)
 {
 	*a = (struct asker){.f = f, .epoch = store_deferred_sync_epoch(f->s)};
 	assert_int_equal(pthread_create(&a->thread, NULL, ask_main, a), 0);
-}
-
-/* A batch is under way. */
-static void wait_taken(struct fix *f)
-{
-	struct deferred_sync *l = &f->s->volumes[0].deferred_sync;
-	bool taken = false;
-
-	while (!taken) {
-		nap();
-		pthread_mutex_lock(&l->lock);
-		taken = l->taken;
-		pthread_mutex_unlock(&l->lock);
-	}
 }
 
 static void who_asks_is_answered_when_it_is_on_the_disk(void **state)

@@ -47,6 +47,7 @@ static struct {
 	bool result;
 	const char *exception; /* class; NULL: none */
 	int64_t block;         /* that addBlock gave */
+	size_t nodes;          /* that append gave */
 } calls[CALLS];
 
 static atomic_uint calls_run;
@@ -80,6 +81,9 @@ static inline int run_call(struct req *q, const void *in)
 	if (!strcmp(m->name, "addBlock") && !calls[q->arg].rc)
 		calls[q->arg].block =
 			(int64_t)((Hd__AddBlockResponseProto *)q->out)->block->b->blockid;
+	if (!strcmp(m->name, "append") && !calls[q->arg].rc &&
+	    ((Hd__AppendResponseProto *)q->out)->block)
+		calls[q->arg].nodes = ((Hd__AppendResponseProto *)q->out)->block->n_locs;
 	calls_run++;
 	return calls[q->arg].rc;
 }

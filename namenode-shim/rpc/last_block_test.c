@@ -338,6 +338,40 @@ static void a_pipeline_has_the_nodes_that_are_still_to_register(void **state)
 	writer_fini(&x);
 }
 
+/* What is corrupt, or is to be deleted, is not written on. */
+static void an_append_goes_on_where_the_replicas_are_good(void **state)
+{
+	struct recovered r;
+	struct storage *st;
+	struct dn *dn;
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w, true);
+	report(&w);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	blk_set_repl(&w.nn->blocks, b, 3);
+	for (uint16_t i = 0; i < 2; i++) {
+		const struct dn_ident id = {i ? "dn2" : "dn3", "127.0.0.2", "host", "3.4.2",
+					    9000 + i,          1,           2,      0};
+
+		assert_int_equal(datanodes_register(&w.nn->dns, &id, &dn), 0);
+		st = dn_storage_add(dn, "DS2", STORAGE_DISK);
+		blocks_report(&w.nn->blocks, st, &w.block, REPLICA_FINALIZED, false, 0);
+	}
+	assert_int_equal(b->nreps, 3);
+	recovered_init(&w, &r);
+	b->rep[1].corrupt = true;
+	b->rep[2].excess = true;
+	assert_int_equal(nn_start(w.nn), 0);
+	call_in_turn(&w, 0, "append", &r.append);
+	assert_int_equal(calls[0].rc, 0);
+	assert_int_equal(calls[0].nodes, 1);
+	nn_stop(w.nn);
+	world_fini(&w);
+}
+
 /* ---- which block ---- */
 
 static void refused(struct writer *x, const char *method, void *msg, const struct before *was)
@@ -605,6 +639,7 @@ int main(void)
 		cmocka_unit_test(fsync_takes_no_more_than_a_block),
 		cmocka_unit_test(a_pipeline_is_updated_to_no_more_than_a_block),
 		cmocka_unit_test(a_pipeline_has_the_nodes_that_are_still_to_register),
+		cmocka_unit_test(an_append_goes_on_where_the_replicas_are_good),
 		cmocka_unit_test(a_client_commits_its_last_block_with_the_stamp_it_was_given),
 		cmocka_unit_test(addblock_that_is_sent_again_has_the_same_answer),
 		cmocka_unit_test(a_block_is_placed_on_the_writers_node_unless_it_asks_for_another),
