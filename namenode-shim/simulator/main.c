@@ -144,45 +144,57 @@ static bool leave_out(const char *part)
 	return false;
 }
 
+static bool number(uint64_t *ret)
+{
+	char *end;
+
+	*ret = strtoull(optarg, &end, 10);
+	if (end != optarg && !*end && *optarg != '-')
+		return true;
+	fprintf(stderr, "nn_simulator: %s is no number\n", optarg);
+	return false;
+}
+
 static time_t real_seconds(void)
 {
 	return time(NULL); /* not the history's clock */
 }
 
-int main(int argc, char **argv)
+static struct {
+	uint64_t seed, most, seconds, steps;
+	bool keep_on;
+} ask = {.seed = 1, .most = 1, .steps = STEPS};
+
+/* -1: go on; else the exit status. */
+static int take_options(int argc, char **argv)
 {
 	static const struct option opts[] = {
 		{"seed", 1, NULL, 's'},  {"histories", 1, NULL, 'n'}, {"seconds", 1, NULL, 't'},
 		{"steps", 1, NULL, 'k'}, {"without", 1, NULL, 'w'},   {"keep-on", 0, NULL, 'c'},
 		{"trace", 0, NULL, 'v'}, {"help", 0, NULL, 'h'},      {0}};
-	uint64_t seed = 1, most = 1, done = 0, wrong = 0, calls = 0;
-	const time_t began = real_seconds();
-	bool keep_on = false;
-	time_t seconds = 0;
-	uint32_t steps = STEPS;
+	bool good = true;
 	int c;
 
-	while ((c = getopt_long(argc, argv, "", opts, NULL)) != -1)
+	while (good && (c = getopt_long(argc, argv, "", opts, NULL)) != -1)
 		switch (c) {
 		case 's':
-			seed = strtoull(optarg, NULL, 10);
+			good = number(&ask.seed);
 			break;
 		case 'n':
-			most = strtoull(optarg, NULL, 10);
+			good = number(&ask.most);
 			break;
 		case 't':
-			seconds = strtol(optarg, NULL, 10);
-			most = UINT64_MAX;
+			good = number(&ask.seconds);
+			ask.most = UINT64_MAX;
 			break;
 		case 'k':
-			steps = (uint32_t)strtoul(optarg, NULL, 10);
+			good = number(&ask.steps);
 			break;
 		case 'w':
-			if (!leave_out(optarg))
-				return 2;
+			good = leave_out(optarg);
 			break;
 		case 'c':
-			keep_on = true;
+			ask.keep_on = true;
 			break;
 		case 'v':
 			sim.trace = true;
@@ -191,14 +203,29 @@ int main(int argc, char **argv)
 			usage();
 			return c == 'h' ? 0 : 2;
 		}
+	if (good && optind < argc) {
+		fprintf(stderr, "nn_simulator: %s is not wanted\n", argv[optind]);
+		good = false;
+	}
+	return good ? -1 : 2;
+}
+
+int main(int argc, char **argv)
+{
+	const int status = take_options(argc, argv);
+	const time_t began = real_seconds();
+	uint64_t done = 0, wrong = 0, calls = 0;
+
+	if (status >= 0)
+		return status;
 	log_init("simulator", sim.trace ? LOG_INFO : LOG_ERROR);
-	for (; done < most && (keep_on || !wrong); done++, seed++) {
-		if (seconds && real_seconds() - began >= seconds)
+	for (; done < ask.most && (ask.keep_on || !wrong); done++, ask.seed++) {
+		if (ask.seconds && (uint64_t)(real_seconds() - began) >= ask.seconds)
 			break;
-		if (!history(seed, steps)) {
+		if (!history(ask.seed, (uint32_t)ask.steps)) {
 			wrong++;
 			if (!sim.trace)
-				shrink(seed, steps);
+				shrink(ask.seed, (uint32_t)ask.steps);
 			else
 				printf("WRONG: %s\n", sim.wrong);
 		}
