@@ -175,18 +175,24 @@ static void a_block_is_not_dropped_while_a_node_does_not_answer(void **state)
 	assert_nothing_is_committed(f, &o.cmd);
 }
 
+/* Of a group of five units, the second of which is on the other node. */
+static void group_order(struct recovery_order *o, const struct fix *f)
+{
+	recovery_order(o, f, -1600);
+	o->policy.id = EC_ID_RS_3_2;
+	o->rb.ecpolicy = &o->policy;
+	o->rb.has_blockindices = true;
+	o->rb.blockindices = (ProtobufCBinaryData){5, (uint8_t *)"\0\1\2\3\4"};
+	o->lb.n_locs = 5;
+}
+
 static void a_block_group_is_not_dropped_while_a_node_does_not_answer(void **state)
 {
 	struct fix *f = *state;
 	struct recovery_order o;
 
 	up(f);
-	recovery_order(&o, f, -1600);
-	o.policy.id = EC_ID_RS_3_2;
-	o.rb.ecpolicy = &o.policy;
-	o.rb.has_blockindices = true;
-	o.rb.blockindices = (ProtobufCBinaryData){5, (uint8_t *)"\0\1\2\3\4"};
-	o.lb.n_locs = 5;
+	group_order(&o, f);
 	assert_nothing_is_committed(f, &o.cmd);
 	o.locs[1] = &o.here;
 	f->nn.command = &o.cmd;
@@ -201,12 +207,7 @@ static void a_block_group_is_dropped_when_a_node_has_a_unit_of_an_older_stamp(vo
 	struct recovery_order o;
 
 	up(f);
-	recovery_order(&o, f, -1600);
-	o.policy.id = EC_ID_RS_3_2;
-	o.rb.ecpolicy = &o.policy;
-	o.rb.has_blockindices = true;
-	o.rb.blockindices = (ProtobufCBinaryData){5, (uint8_t *)"\0\1\2\3\4"};
-	o.lb.n_locs = 5;
+	group_order(&o, f);
 	o.mute_id.ipcport = net_port(&f->nn.addr);
 	f->nn.init_throws = JEX_IO;
 	assert_nothing_is_committed(f, &o.cmd);

@@ -224,7 +224,7 @@ static bool is_up_for_long(const struct nn *nn)
 /* What has not registered since the start would be dead. */
 static bool is_past_silence(const struct nn *nn)
 {
-	return clock_mono_ns() - nn->safe.left_ns > nn->dns.dead_after_ns;
+	return !nn->safe.on && clock_mono_ns() - nn->safe.left_ns > nn->dns.dead_after_ns;
 }
 
 /* No node can have anything of the last block: none reported it, none that was lost may return with
