@@ -181,7 +181,8 @@ enum dfs_create_flags {
 	DFS_CREATE_NO_HSYNC = 64,
 	/* dfs_write() of an erasure-coded file fails with -ENOSPC when there are only nodes enough
 	 * for the data units of a block group, so that the loss of any node would lose the file;
-	 * unless dfs.client.ec.without.parity=allow */
+	 * unless dfs.client.ec.without.parity=allow. Nodes that failed this file are waited for
+	 * first, for dfs.client.socket-timeout */
 	DFS_CREATE_SPARE_UNIT = 128,
 };
 

@@ -106,18 +106,19 @@ static bool ask_again(struct dfs *fs, const char *path, uint64_t offset, Hd__Loc
 
 /* Who appends to a file that was closed a moment ago finds only those nodes whose reports have
  * come. A pipeline of these would leave the others with a stale replica, or be refused as too
- * short. */
+ * short. A NameNode that has just begun may have heard of none. */
 static void await_nodes(struct dfs *fs, const char *path, Hd__AppendResponseProto *m)
 {
-	const uint64_t deadline = clock_mono_ns() + LATE_NODES_NS;
+	const uint64_t since = clock_mono_ns();
 	const uint64_t offset = m->stat->length - m->block->b->numbytes;
 	uint64_t pause = POLL_FIRST_NS;
 
-	while (m->block->n_locs < m->stat->block_replication && clock_mono_ns() < deadline) {
+	while (m->block->n_locs < m->stat->block_replication &&
+	       clock_mono_ns() - since < (m->block->n_locs ? LATE_NODES_NS : NOT_REPORTED_NS)) {
 		sleep_ns(pause);
 		if (!ask_again(fs, path, offset, &m->block))
 			break;
-		pause *= 2;
+		pause = pause * 2 < POLL_MAX_NS ? pause * 2 : POLL_MAX_NS;
 	}
 }
 
@@ -142,8 +143,7 @@ static void learn_checksum(struct dfs *fs, const Hd__LocatedBlockProto *lb, stru
 	}
 }
 
-static int check_file(const Hd__AppendResponseProto *m, const char *path, uint32_t flags,
-		      struct err *err)
+static int check_file(const Hd__AppendResponseProto *m, const char *path, struct err *err)
 {
 	if (!m->stat)
 		return err_set(err, -EPROTO,
@@ -151,10 +151,17 @@ static int check_file(const Hd__AppendResponseProto *m, const char *path, uint32
 	if (m->stat->fileencryptioninfo)
 		return err_set(err, -ENOTSUP,
 			       "%.200s is encrypted, which this version cannot write", path);
-	if (m->block && m->block->n_locs == 0 && !(flags & DFS_APPEND_NEW_BLOCK))
-		return err_set(err, -EIO, "%.200s: no data node has its last block; are they up?",
-			       path);
 	return m->block ? located_check(m->block, m->block->n_locs > 0, err) : 0;
+}
+
+/* The last block is to be filled up: the nodes that hold it. */
+static int find_nodes(struct dfs *fs, const char *path, Hd__AppendResponseProto *m, struct err *err)
+{
+	if (m->block->b->numbytes <= m->stat->length)
+		await_nodes(fs, path, m);
+	if (m->block->n_locs == 0)
+		return err_set(err, -EIO, "no data node has its last block; are they up?");
+	return 0;
 }
 
 /* The NameNode holds the file @id open for us, and we cannot write it. */
@@ -173,8 +180,8 @@ static void give_back(struct dfs *fs, const char *path, uint64_t id)
 		      NULL, &ignored);
 }
 
-static int open_contiguous(struct dfs *fs, const char *path, Hd__AppendResponseProto *m,
-			   struct output **ret, struct err *err)
+static int open_contiguous(struct dfs *fs, const char *path, uint32_t flags,
+			   Hd__AppendResponseProto *m, struct output **ret, struct err *err)
 {
 	struct writer_opts o = {
 		.file_id = m->stat->fileid,
@@ -185,10 +192,10 @@ static int open_contiguous(struct dfs *fs, const char *path, Hd__AppendResponseP
 	};
 	Hd__LocatedBlockProto *lb;
 	struct writer *w;
-	int rc;
+	int rc = m->block && !(flags & DFS_APPEND_NEW_BLOCK) ? find_nodes(fs, path, m, err) : 0;
 
-	if (m->block && m->block->n_locs > 0 && m->block->b->numbytes <= m->stat->length)
-		await_nodes(fs, path, m);
+	if (rc < 0)
+		return rc;
 	if (m->block)
 		learn_checksum(fs, m->block, &o);
 	rc = writer_new(fs, path, &o, &w, err);
@@ -234,11 +241,11 @@ int append_open(struct dfs *fs, const char *path, uint32_t flags, struct output 
 	rc = rc ?: call_append(fs, path, flags, &m, err);
 	if (rc < 0)
 		return rc;
-	rc = check_file(m, path, flags, err);
+	rc = check_file(m, path, err);
 	rc = rc ?: output_policy(m->stat->ecpolicy, path, &policy, err);
 	if (rc == 0) {
 		rc = policy.k ? open_striped(fs, path, &policy, m, &w, err)
-			      : open_contiguous(fs, path, m, &w, err);
+			      : open_contiguous(fs, path, flags, m, &w, err);
 		if (rc < 0)
 			err_prefix(err, "%.200s", path);
 	}

@@ -41,6 +41,20 @@ static int too_many(struct striped_writer *w, struct err *err)
 		failures(w), w->policy.m, w->policy.name, list);
 }
 
+/* Written all the same it would be worse off than without erasure coding. */
+static int no_spare(const struct striped_writer *w, struct err *err)
+{
+	err_set(err, -ENOSPC,
+		"there are %u data nodes for a block group of %s, which wants %u: it would have no parity, and the loss of any "
+		"of them would lose the file",
+		w->policy.k, w->policy.name, striped_units(w));
+	return err_cure(
+		err,
+		"start data nodes (dfs admin report), take a policy of fewer units (--ec), or write it "
+		"all the same with -D dfs.client.ec.without.parity=allow; "
+		"dfs.namenode.ec.strict-placement=true of the NameNode refuses all groups that are not whole");
+}
+
 /* Nothing more goes to the unit; its node is not to be offered again. 0 when the group can do
  * without it. That we have no memory is no unit's fault: where RDMA is required it passes. */
 static int lose(struct striped_writer *w, unsigned u, struct err *err)
@@ -73,6 +87,10 @@ static int lose(struct striped_writer *w, unsigned u, struct err *err)
 		}
 	if (failures(w) > w->policy.m)
 		return too_many(w, err);
+	if (failures(w) == w->policy.m && w->bare_since_ns && w->all_kept) {
+		w->lost = true; /* it is begun again rather than without parity */
+		return no_spare(w, err);
+	}
 	err_reset(err);
 	return 0;
 }
@@ -453,20 +471,6 @@ static int choose_again(struct striped_writer *w, struct err *err)
 	return add_group(w, &w->lb, err);
 }
 
-/* Written all the same it would be worse off than without erasure coding. */
-static int no_spare(const struct striped_writer *w, struct err *err)
-{
-	err_set(err, -ENOSPC,
-		"there are %u data nodes for a block group of %s, which wants %u: it would have no parity, and the loss of any "
-		"of them would lose the file",
-		w->policy.k, w->policy.name, striped_units(w));
-	return err_cure(
-		err,
-		"start data nodes (dfs admin report), take a policy of fewer units (--ec), or write it "
-		"all the same with -D dfs.client.ec.without.parity=allow; "
-		"dfs.namenode.ec.strict-placement=true of the NameNode refuses all groups that are not whole");
-}
-
 /* A NameNode that has too few nodes leaves units out. */
 static int note_missing(struct striped_writer *w, struct err *err)
 {
@@ -555,6 +559,10 @@ int striped_group_finish(struct striped_writer *w, bool sync, struct err *err)
 		return rc;
 	if (w->began_without)
 		count_short(w);
+	if (failures(w) < w->policy.m) {
+		w->bare_since_ns = 0;
+		w->told = false;
+	}
 	w->f.block_len = w->offset;
 	w->file_done += w->offset;
 	w->to_commit = true;

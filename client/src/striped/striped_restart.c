@@ -134,14 +134,14 @@ static bool is_passing(const struct striped_writer *w, int rc)
 }
 
 /* Once: why it takes so long. */
-static void tell(const struct striped_writer *w, uint64_t since_ns, uint64_t until_ns,
-		 const struct err *why, bool *told)
+static void tell(struct striped_writer *w, uint64_t since_ns, uint64_t until_ns,
+		 const struct err *why)
 {
 	const uint64_t now = clock_mono_ns();
 
-	if (*told || now - since_ns < TELL_NS || now > until_ns)
+	if (w->told || now - since_ns < TELL_NS || now > until_ns)
 		return;
-	*told = true;
+	w->told = true;
 	log_warn("op=group_again path=%s: waiting for data nodes, for %llu s at most: %s",
 		 w->f.path, (unsigned long long)((until_ns - now) / NS_PER_S), why->text);
 }
@@ -153,22 +153,23 @@ int striped_try_again(struct striped_writer *w, int rc, bool finish, bool sync, 
 	const struct err first = *err;
 	uint64_t pause = PAUSE_FIRST_NS;
 	struct again a = {.packet = NULL};
-	bool told = false;
 	int now;
 
 	if (!w->lost || !w->all_kept || w->offset == 0 || take_all(w, &a) < 0)
 		return rc;
 	log_debug("op=group_again group=%lld bytes=%llu", (long long)w->group.id,
 		  (unsigned long long)w->offset);
+	w->trying = true;
 	for (;;) {
 		now = attempt(w, &a, finish, sync, err);
 		if (now == 0 || !is_passing(w, now) || clock_mono_ns() >= deadline)
 			break;
-		tell(w, since, deadline, &first, &told);
+		tell(w, since, deadline, &first);
 		sleep_ns(pause);
 		pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
 		suspect_nodes_forgive(&w->f.blamed); /* they may be back */
 	}
+	w->trying = false;
 	free_all(w, &a);
 	if (now == 0) {
 		err_reset(err);
@@ -177,4 +178,30 @@ int striped_try_again(struct striped_writer *w, int rc, bool finish, bool sync, 
 	*err = first;
 	w->f.refused = false; /* what was taken is lost */
 	return rc;
+}
+
+int striped_group_open_patiently(struct striped_writer *w, struct err *err)
+{
+	const uint64_t patience = w->f.fs->set.socket_timeout_ms * NS_PER_MS;
+	uint64_t pause = PAUSE_FIRST_NS;
+
+	for (;;) {
+		const uint64_t now = clock_mono_ns();
+		int rc = striped_group_open(w, err);
+
+		if (rc != -ENOSPC || !w->lb || !w->f.blamed.count || w->trying)
+			return rc;
+		if (!w->bare_since_ns)
+			w->bare_since_ns = now;
+		if (now - w->bare_since_ns >= patience)
+			return rc;
+		tell(w, w->bare_since_ns, w->bare_since_ns + patience, err);
+		err_reset(err);
+		rc = striped_group_undo(w, err);
+		if (rc < 0)
+			return rc;
+		sleep_ns(pause);
+		pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
+		suspect_nodes_forgive(&w->f.blamed);
+	}
 }

@@ -192,7 +192,7 @@ static int need_group(struct striped_writer *w, struct err *err)
 {
 	int rc = w->lb && w->ending ? striped_finish(w, !w->f.no_hsync, err) : 0;
 
-	return rc || w->lb ? rc : striped_group_open(w, err);
+	return rc || w->lb ? rc : striped_group_open_patiently(w, err);
 }
 
 /* Place for the parity that bytes of unit @u may complete: once they are taken it is too late to

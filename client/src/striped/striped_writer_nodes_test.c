@@ -70,6 +70,25 @@ static void a_group_without_parity_is_refused_where_that_is_wanted(void **state)
 	nn.nodes = K;
 	assert_int_equal(put(ROW + 1, &err), -ENOSPC);
 	assert_non_null(strstr(err.text, "there are 3 data nodes for a block group of"));
+	assert_int_equal(counted, 0);
+	/* nodes that failed are waited for, and no group begins without parity meanwhile */
+	for (unsigned ms = 200; ms <= 60000; ms += 59800) {
+		err_reset(&err);
+		begin((1u << M) - 1, AT_PACKET);
+		nn.fail_last = 2;
+		nn.undo_heals = ms == 200 ? 0 : 3 * UNITS;
+		nn.nodes = UNITS;
+		assert_int_equal(put_patiently(4 * ROW, 0, ms, &err), ms == 200 ? -ENOSPC : 0);
+	}
+	assert_true(nn.undone >= 3 * UNITS);
+	nn.fail_last = 1;
+	judge(4 * ROW, (1u << M) - 1);
+	begin((1u << M) - 1, AT_PACKET); /* the NameNode knows them as dead meanwhile */
+	nn.fail_last = 1;
+	nn.nodes = UNITS;
+	nn.undo_leaves = K;
+	assert_int_equal(put_patiently(4 * ROW, 0, 500, &err), -ENOSPC);
+	assert_int_equal(nn.nodes, K); /* it was waited */
 	spare_unit = false;
 	assert_int_equal(counted, 0);
 }

@@ -68,12 +68,14 @@ static struct {
 	unsigned nodes;         /* the NameNode has so many */
 	unsigned undone;        /* so often an open group lost its nodes again */
 	unsigned undo_heals;    /* when it was so often, nothing fails any more */
+	unsigned undo_leaves;   /* nodes from then on; 0: all */
 	/* this file, 0: none; when something was in it twice, nothing fails any more */
 	int log;
 	unsigned told; /* so often something was in it */
 	/* what fails */
 	uint32_t fail; /* units of the first group, */
 	enum when when;
+	unsigned fail_last;   /* and of those behind it, up to this one */
 	uint32_t reopen_fail; /* and these of it, later */
 	uint32_t hang;        /* these of it take everything, and answer nothing */
 	uint32_t dry;         /* units that get no memory for packets, */
@@ -97,7 +99,7 @@ struct fake_stream {
 
 static inline bool fails(const struct fake_stream *s, enum when now)
 {
-	return s->group == 0 && nn.when == now && nn.fail & 1u << s->unit;
+	return s->group <= nn.fail_last && nn.when == now && nn.fail & 1u << s->unit;
 }
 
 static inline bool is_hung(const struct fake_stream *s)
@@ -424,6 +426,7 @@ static inline void update_pipeline(const Hd__UpdatePipelineRequestProto *q)
 		memset(nn.unit[--nn.groups], 0, sizeof(nn.unit[0]));
 		nn.stamp = nn.stamp_before;
 		nn.parked = true;
+		nn.nodes = nn.undo_leaves ?: nn.nodes;
 		return;
 	}
 	nn.stamp = q->newblock->generationstamp;
@@ -572,7 +575,7 @@ static inline int put(uint64_t len, struct err *err)
 	return put_flushed(len, 0, err);
 }
 
-/* All groups hold what they should; @lost units of the first one may not. */
+/* All groups hold what they should; @lost units of those that were to fail may not. */
 static inline void judge(uint64_t len, uint32_t lost)
 {
 	struct ec_policy p;
@@ -594,7 +597,7 @@ static inline void judge(uint64_t len, uint32_t lost)
 			struct fake_unit *f = &nn.unit[g][u];
 
 			src[u] = (struct ec_src){f->data, f->len};
-			if ((g == 0 && lost & 1u << u) || !f->data)
+			if ((g <= nn.fail_last && lost & 1u << u) || !f->data)
 				continue;
 			good |= 1u << u;
 			assert_int_equal(f->len, ec_unit_length(&p, glen, u));
