@@ -256,7 +256,7 @@ static void finish_recovery(const struct sim_order *o, const int at[UNITS])
 void group_recover(struct sim_node *d, const struct sim_order *o)
 {
 	int at[UNITS] = {-1, -1, -1, -1, -1};
-	uint32_t len = 0, found = 0;
+	uint32_t len = 0, found = 0, asked = 0;
 	bool fails = false;
 
 	for (int i = 0; i < o->n; i++) {
@@ -265,6 +265,7 @@ void group_recover(struct sim_node *d, const struct sim_order *o)
 		if (rc == -2)
 			return;
 		fails |= rc < 0;
+		asked |= 1u << o->unit[i];
 		if (rc <= 0 || o->unit[i] >= UNITS)
 			continue;
 		found += at[o->unit[i]] < 0;
@@ -278,7 +279,8 @@ void group_recover(struct sim_node *d, const struct sim_order *o)
 	if (found && found >= needed(len)) {
 		finish_recovery(o, at);
 		order_commit(d, o, at, UNITS, len);
-	} else if (!fails) {
+	} else if (!fails && (o->all_units ||
+			      found + UNITS - (uint32_t)__builtin_popcount(asked) < UNITS_NEEDED)) {
 		order_commit(d, o, at, 0, 0);
 	}
 }

@@ -332,6 +332,7 @@ static void take_recovery_command(struct sim_node *d, const Hdd__BlockRecoveryCo
 		for (size_t k = 0; r->ecpolicy && k < r->blockindices.len && k < NODES; k++)
 			o->unit[k] = r->blockindices.data[k];
 		o->new_gs = r->newgenstamp;
+		o->all_units = r->has_allunits && r->allunits;
 		o->cut = r->truncateblock ? (int64_t)r->truncateblock->numbytes : -1;
 		for (size_t k = 0; k < r->block->n_locs; k++)
 			order_target(o, r->block->locs[k]);

@@ -69,7 +69,8 @@ struct sim_order {
 	enum { SIM_COPY, SIM_RECOVER, SIM_RECOVER_GROUP, SIM_DECODE } kind;
 	struct block b;
 	uint64_t new_gs;
-	int64_t cut; /* length to cut to; -1: none */
+	int64_t cut;    /* length to cut to; -1: none */
+	bool all_units; /* of a group to be recovered: nobody else can have one */
 	int to[NODES], n;
 	uint8_t unit
 		[NODES]; /* of a group: of each of these nodes; of SIM_DECODE: to be made there */

@@ -206,10 +206,26 @@ static void look_for_ghosts(void)
 	dfs_list_close(list);
 }
 
+/* What is lost keeps the NameNode in safe mode, and only an administrator, who has been told, ends
+ * it. Without a loss it must have ended by itself. */
+static void leave_safe_mode(bool lost)
+{
+	struct dfs_err err;
+	bool on;
+
+	if (dfs_safe_mode(fs, DFS_SAFE_MODE_GET, &on, &err) || !on)
+		return;
+	if (!lost)
+		wrong("nothing is lost, and the NameNode is in safe mode");
+	else if (dfs_safe_mode(fs, DFS_SAFE_MODE_LEAVE, &on, &err))
+		wrong("safe mode cannot be left: %s", err.text);
+}
+
 void check_all(void)
 {
 	const uint64_t began = now_ns(), until = began + PATIENCE_S * 1000000000ull;
 	static bool done[FILES];
+	bool lost = false;
 	uint32_t left;
 
 	do {
@@ -225,11 +241,13 @@ void check_all(void)
 				fprintf(stderr, "%.3f /f/%u %s\n", (double)now / 1e9, f->number,
 					bad);
 			if (bad == NOT_PROMISED && now - began > LOST_AFTER_S * 1000000000ull)
-				done[i] = true;
+				done[i] = lost = true;
 			else if (bad && now > until)
 				wrong("/f/%u %s, %d s after all is well again", f->number, bad,
 				      PATIENCE_S);
 		}
+		if (!left || lost)
+			leave_safe_mode(lost);
 		if (left)
 			pause_ms(10000);
 	} while (left && !ledger->wrong[0]);

@@ -44,7 +44,7 @@ static const char usage[] =
 	"A history that goes wrong ends with a line that begins with `again:`, which plays it again.\n"
 	"The exit status is 1 then.\n";
 
-#define PATIENCE_S 600
+#define PATIENCE_S 900 /* dfs.client.retry.policy.spec alone is 660 s */
 #define NEED_BYTES (512u << 20)
 #define STUCK_TICKS 1000 /* of 20 ms */
 
