@@ -289,19 +289,28 @@ static bool takes_replicas(const struct dn *dn)
 	return dn->alive && dn->admin == DN_NORMAL && !dn->stale;
 }
 
-bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b)
+/* It keeps its node from a good one: it is damaged, or of a block that was closed long ago and was
+ * never finished, since its disk was full then. Nobody writes it any more, or it would be pending.
+ */
+static bool is_in_the_way(const struct blk *b, const struct replica *r)
 {
-	/* Where there are just as many good ones as it takes to read the block, the damaged ones
-	 * are what would be left when the next one is lost, or proves to be damaged when it is
-	 * copied: their bytes are mostly good. */
+	return (r->corrupt || (b->state == BLK_COMPLETE && r->state == REPLICA_RBW)) &&
+	       takes_replicas(r->st->dn);
+}
+
+bool blk_drop_one_bad(struct blocks *bs, struct blk *b)
+{
+	/* Where there are just as many good ones as it takes to read the block, the bad ones are
+	 * what would be left when the next one is lost, or proves to be damaged when it is copied:
+	 * their bytes are mostly good. */
 	if (b->npending ||
 	    blk_readable(b) < (blk_ec(b) ? ec_units_needed(blk_ec(b), b->b.len) : 1) + 1)
 		return false;
 	for (uint16_t i = 0; i < b->nreps; i++)
-		if (b->rep[i].corrupt && b->rep[i].excess && takes_replicas(b->rep[i].st->dn))
+		if (is_in_the_way(b, &b->rep[i]) && b->rep[i].excess)
 			return false; /* one is being deleted: its node is free when it says so */
 	for (uint16_t i = 0; i < b->nreps; i++)
-		if (b->rep[i].corrupt && !b->rep[i].excess && takes_replicas(b->rep[i].st->dn) &&
+		if (is_in_the_way(b, &b->rep[i]) && !b->rep[i].excess &&
 		    !blk_node_has_good(b, &b->rep[i])) {
 			blk_order_corrupt(b, &b->rep[i]);
 			blk_recheck(bs, b);

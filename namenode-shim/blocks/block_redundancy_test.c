@@ -161,7 +161,7 @@ static void two_entries_of_a_node_would_count_once(void **state)
 	b->rep[1].corrupt = true;
 	blk_recheck(&w.bs, b);
 	assert_int_equal(w.dn[0]->ninval, 0);
-	assert_false(blk_drop_one_corrupt(&w.bs, b));
+	assert_false(blk_drop_one_bad(&w.bs, b));
 	b->rep[1].corrupt = false;
 
 	w.dn[0]->alive = false;
@@ -387,7 +387,7 @@ static void the_last_replica_is_kept_though_corrupt(void **state)
 	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
 	blocks_report_corrupt(&w.bs, &B, w.dn[0], NULL, false);
 	assert_int_equal(w.bs.missing, 1);
-	assert_false(blk_drop_one_corrupt(&w.bs, b));
+	assert_false(blk_drop_one_bad(&w.bs, b));
 	assert_int_equal(b->nreps, 1);
 	assert_int_equal(w.dn[0]->ninval, 0);
 	world_fini(&w);
@@ -409,25 +409,51 @@ static void a_corrupt_replica_that_may_be_needed_is_not_deleted_to_make_room(voi
 	for (int i = 1; i < 4; i++)
 		blocks_report_corrupt(&w.bs, &B, w.dn[i], NULL, false);
 	/* one good one, which may be damaged where nobody has read */
-	assert_false(blk_drop_one_corrupt(&w.bs, b));
+	assert_false(blk_drop_one_bad(&w.bs, b));
 	report(&w, 4, B.gs, B.len, REPLICA_FINALIZED);
 	w.dn[1]->alive = false;
 	w.dn[2]->admin = DN_DECOMMISSIONING;
 	w.dn[3]->admin = DN_DECOMMISSIONING;
 	/* that would make no room: those nodes get nothing */
-	assert_false(blk_drop_one_corrupt(&w.bs, b));
+	assert_false(blk_drop_one_bad(&w.bs, b));
 	w.dn[2]->admin = w.dn[3]->admin = DN_NORMAL;
-	assert_true(blk_drop_one_corrupt(&w.bs, b));
+	assert_true(blk_drop_one_bad(&w.bs, b));
 	assert_int_equal(w.dn[2]->ninval, 1);
-	assert_false(blk_drop_one_corrupt(&w.bs, b)); /* one at a time */
+	assert_false(blk_drop_one_bad(&w.bs, b)); /* one at a time */
 	blocks_report_deleted(&w.bs, w.st[2], B.id, 0);
 	assert_int_equal(b->nreps, 4);
 	blk_add_pending(&w.bs, b, w.st[2], UINT64_MAX);
-	assert_false(blk_drop_one_corrupt(&w.bs, b)); /* the next one when that place is taken */
+	assert_false(blk_drop_one_bad(&w.bs, b)); /* the next one when that place is taken */
 	report(&w, 2, B.gs, B.len, REPLICA_FINALIZED);
-	assert_true(blk_drop_one_corrupt(&w.bs, b));
+	assert_true(blk_drop_one_bad(&w.bs, b));
 	assert_int_equal(w.dn[3]->ninval, 1);
 	assert_int_equal(w.dn[1]->ninval, 0);
+	world_fini(&w);
+}
+
+/* Its disk was full at the last packet: it stays unfinished, on a node that could have a good one.
+ */
+static void a_replica_that_was_never_finished_makes_room(void **state)
+{
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w);
+	b = add(&w, BLK_OPEN);
+	report(&w, 2, B.gs, B.len, REPLICA_RBW);
+	report(&w, 0, B.gs, B.len, REPLICA_FINALIZED);
+	blk_commit(&w.bs, b, &B);
+	assert_int_equal(b->state, BLK_COMPLETE);
+	assert_false(blk_drop_one_bad(&w.bs, b));
+	report(&w, 1, B.gs, B.len, REPLICA_FINALIZED);
+	blk_add_pending(&w.bs, b, w.st[2], UINT64_MAX); /* it was closed a moment ago */
+	assert_false(blk_drop_one_bad(&w.bs, b));
+	blk_drop_pending(&w.bs, b, w.st[2]);
+	assert_true(blk_drop_one_bad(&w.bs, b));
+	assert_int_equal(w.dn[2]->ninval, 1);
+	assert_false(blk_drop_one_bad(&w.bs, b));
+	assert_int_equal(w.dn[0]->ninval + w.dn[1]->ninval, 0);
 	world_fini(&w);
 }
 
@@ -499,6 +525,7 @@ int main(void)
 		cmocka_unit_test(the_last_replica_is_kept_though_corrupt),
 		cmocka_unit_test(a_block_is_not_waited_for_when_all_its_replicas_are_reported),
 		cmocka_unit_test(a_corrupt_replica_that_may_be_needed_is_not_deleted_to_make_room),
+		cmocka_unit_test(a_replica_that_was_never_finished_makes_room),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

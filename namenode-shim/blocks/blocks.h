@@ -306,11 +306,11 @@ bool blocks_take_back_drop(struct blocks *bs, const struct dn *dn, int64_t id, u
 /** Give up replicas that did not arrive by their deadline: a slice of the blocks that wait for any,
  * in turn. */
 void blocks_expire_pending(struct blocks *bs, uint64_t now_ns);
-/** Delete one corrupt replica though there are fewer good ones than wanted: there is no other node
- *  to copy to. False: there is none, or one is being deleted, or there is no good replica (unit of
- *  a group) more than it takes to read the block, or a copy is on its way, or its node would take
- *  no other one. */
-bool blk_drop_one_corrupt(struct blocks *bs, struct blk *b);
+/** Delete one corrupt or never finished replica though there are fewer good ones than wanted: there
+ *  is no other node to copy to. False: there is none, or one is being deleted, or there is no good
+ *  replica (unit of a group) more than it takes to read the block, or a copy is on its way, or its
+ *  node would take no other one. */
+bool blk_drop_one_bad(struct blocks *bs, struct blk *b);
 /** Of a block that is BLK_SURPLUS: those on storage types that @policy, of its file, does not want
  * go first; but its racks stay. */
 void blk_drop_surplus(struct blocks *bs, struct blk *b, const struct storage_policy *policy);

@@ -250,14 +250,14 @@ static void a_damaged_unit_goes_first_only_while_another_may_be_lost(void **stat
 		blocks_report_corrupt(&w.bs, &(struct block){ec_id_of(group, i), 1005, 0}, w.dn[i],
 				      NULL, false);
 	assert_int_equal(group_readable(w.b), 0x1c);
-	assert_false(blk_drop_one_corrupt(&w.bs, w.b));
+	assert_false(blk_drop_one_bad(&w.bs, w.b));
 	assert_int_equal(w.dn[0]->ninval + w.dn[1]->ninval, 0);
 	report(&w, 5, 0); /* one is rebuilt after all */
 	assert_int_equal(group_readable(w.b), 0x1d);
 	assert_int_equal(w.dn[0]->ninval, 1);
-	assert_false(blk_drop_one_corrupt(&w.bs, w.b)); /* one at a time */
+	assert_false(blk_drop_one_bad(&w.bs, w.b)); /* one at a time */
 	blocks_report_deleted(&w.bs, w.st[0], ec_id_of(group, 0), 0);
-	assert_true(blk_drop_one_corrupt(&w.bs, w.b));
+	assert_true(blk_drop_one_bad(&w.bs, w.b));
 	assert_int_equal(w.dn[1]->ninval, 1);
 	world_fini(&w);
 }

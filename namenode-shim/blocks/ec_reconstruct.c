@@ -196,7 +196,7 @@ bool ec_reconstruct_order(struct nn *nn, struct blk *b, const struct storage_pol
 		order_spread(nn, b, policy, now);
 	if (!found)
 		/* its node is free for a good one then */
-		dropped = blk_drop_one_corrupt(&nn->blocks, b);
+		dropped = blk_drop_one_bad(&nn->blocks, b);
 	ordered = b->npending || dropped;
 	blk_recheck(&nn->blocks, b);
 	return ordered;

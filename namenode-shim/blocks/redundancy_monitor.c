@@ -127,7 +127,7 @@ static bool order_copy(struct nn *nn, struct blk *b, const struct storage_policy
 	ordered = place_choose(&nn->dns, &p, &target) == 1;
 	place_free(&p);
 	if (!ordered)
-		return !p.other_rack && blk_drop_one_corrupt(&nn->blocks, b);
+		return !p.other_rack && blk_drop_one_bad(&nn->blocks, b);
 	log_info("op=copy block=%lld from=%s to=%s", (long long)b->b.id, src->uuid,
 		 target->dn->uuid);
 	dn_order_transfer(src, &b->b, target);
