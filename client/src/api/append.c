@@ -13,6 +13,7 @@
 #include "common/wire/rpc_frame.h"
 
 #define NOT_REPORTED_NS (60 * NS_PER_S) /* patience with a last block whose reports are to come */
+#define NO_NODES_NS (20 * NS_PER_S)     /* of one that none has reported: no lease is renewed yet */
 #define LATE_NODES_NS (300 * NS_PER_MS) /* patience with nodes whose reports are on their way */
 #define POLL_FIRST_NS (10 * NS_PER_MS)
 #define POLL_MAX_NS (1000 * NS_PER_MS)
@@ -104,17 +105,15 @@ static bool ask_again(struct dfs *fs, const char *path, uint64_t offset, Hd__Loc
 	return true;
 }
 
-/* Who appends to a file that was closed a moment ago finds only those nodes whose reports have
- * come. A pipeline of these would leave the others with a stale replica, or be refused as too
- * short. A NameNode that has just begun may have heard of none. */
-static void await_nodes(struct dfs *fs, const char *path, Hd__AppendResponseProto *m)
+/* Until the last block has @want nodes, or @patience_ns is over, or the NameNode does not answer. */
+static void await_nodes(struct dfs *fs, const char *path, Hd__AppendResponseProto *m, size_t want,
+			uint64_t patience_ns)
 {
-	const uint64_t since = clock_mono_ns();
+	const uint64_t deadline = clock_mono_ns() + patience_ns;
 	const uint64_t offset = m->stat->length - m->block->b->numbytes;
 	uint64_t pause = POLL_FIRST_NS;
 
-	while (m->block->n_locs < m->stat->block_replication &&
-	       clock_mono_ns() - since < (m->block->n_locs ? LATE_NODES_NS : NOT_REPORTED_NS)) {
+	while (m->block->n_locs < want && clock_mono_ns() < deadline) {
 		sleep_ns(pause);
 		if (!ask_again(fs, path, offset, &m->block))
 			break;
@@ -154,11 +153,16 @@ static int check_file(const Hd__AppendResponseProto *m, const char *path, struct
 	return m->block ? located_check(m->block, m->block->n_locs > 0, err) : 0;
 }
 
-/* The last block is to be filled up: the nodes that hold it. */
+/* The last block is to be filled up: the nodes that hold it. A NameNode that has just begun may
+ * have heard of none. Who appends to a file that was closed a moment ago finds only those nodes
+ * whose reports have come: a pipeline of these would leave the others with a stale replica, or be
+ * refused as too short. */
 static int find_nodes(struct dfs *fs, const char *path, Hd__AppendResponseProto *m, struct err *err)
 {
-	if (m->block->b->numbytes <= m->stat->length)
-		await_nodes(fs, path, m);
+	if (m->block->b->numbytes <= m->stat->length) {
+		await_nodes(fs, path, m, 1, NO_NODES_NS);
+		await_nodes(fs, path, m, m->stat->block_replication, LATE_NODES_NS);
+	}
 	if (m->block->n_locs == 0)
 		return err_set(err, -EIO, "no data node has its last block; are they up?");
 	return 0;

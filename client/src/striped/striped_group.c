@@ -87,7 +87,7 @@ static int lose(struct striped_writer *w, unsigned u, struct err *err)
 		}
 	if (failures(w) > w->policy.m)
 		return too_many(w, err);
-	if (failures(w) == w->policy.m && w->bare_since_ns && w->all_kept) {
+	if (failures(w) == w->policy.m && w->f.spare_unit && w->bare_since_ns && w->all_kept) {
 		w->lost = true; /* it is begun again rather than without parity */
 		return no_spare(w, err);
 	}

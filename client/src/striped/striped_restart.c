@@ -189,7 +189,7 @@ int striped_group_open_patiently(struct striped_writer *w, struct err *err)
 		const uint64_t now = clock_mono_ns();
 		int rc = striped_group_open(w, err);
 
-		if (rc != -ENOSPC || !w->lb || !w->f.blamed.count || w->trying)
+		if (rc != -ENOSPC || !w->f.blamed.count || w->trying)
 			return rc;
 		if (!w->bare_since_ns)
 			w->bare_since_ns = now;
@@ -197,7 +197,8 @@ int striped_group_open_patiently(struct striped_writer *w, struct err *err)
 			return rc;
 		tell(w, w->bare_since_ns, w->bare_since_ns + patience, err);
 		err_reset(err);
-		rc = striped_group_undo(w, err);
+		w->f.refused = false;
+		rc = w->lb ? striped_group_undo(w, err) : 0;
 		if (rc < 0)
 			return rc;
 		sleep_ns(pause);

@@ -71,7 +71,7 @@ struct striped_writer {
 	bool all_kept; /* its bytes are all in `kept`, `row` and the units' `cur` */
 	bool trying;   /* striped_try_again() is under way, and waits itself */
 	bool told;     /* the log says that nodes are waited for */
-	/* a group was to begin without parity, and none has ended with some since; 0: not so */
+	/* nodes were waited for, and no group has ended with some parity since; 0: not so */
 	uint64_t bare_since_ns;
 	/* it was to be finished, and could not be yet: nothing more goes into it */
 	bool ending;
@@ -125,9 +125,9 @@ void striped_keep_row(struct striped_writer *w);
  *  it, and with @finish ended, if that can help and until dfs.client.socket-timeout is over. 0, or
  *  @rc with *@err as it was. */
 int striped_try_again(struct striped_writer *w, int rc, bool finish, bool sync, struct err *err);
-/** striped_group_open(). A group that would begin without parity because nodes failed this writer
- *  waits for them; after dfs.client.socket-timeout without a group that has some parity it is
- *  refused. */
+/** striped_group_open(). A group that is refused for want of nodes, or would begin without parity
+ *  where that is not wanted, waits for nodes that have failed this writer; after
+ *  dfs.client.socket-timeout without a group that has some parity it is refused. */
 int striped_group_open_patiently(struct striped_writer *w, struct err *err);
 
 /* ---- striped_group.c: groups, their nodes, and failures of these; the lock is held ---- */

@@ -87,8 +87,17 @@ static void a_group_without_parity_is_refused_where_that_is_wanted(void **state)
 	nn.fail_last = 1;
 	nn.nodes = UNITS;
 	nn.undo_leaves = K;
+	err_reset(&err);
 	assert_int_equal(put_patiently(4 * ROW, 0, 500, &err), -ENOSPC);
 	assert_int_equal(nn.nodes, K); /* it was waited */
+	err_reset(&err);
+	begin((1u << M) - 1, AT_PACKET); /* fewer nodes, and it is no less patient */
+	nn.nodes = UNITS;
+	nn.undo_leaves = K - 1;
+	nn.refusals = 3;
+	assert_int_equal(put_patiently(4 * ROW, 0, 60000, &err), 0);
+	assert_int_equal(nn.nodes, UNITS);
+	judge(4 * ROW, (1u << M) - 1);
 	spare_unit = false;
 	assert_int_equal(counted, 0);
 }

@@ -69,6 +69,7 @@ static struct {
 	unsigned undone;        /* so often an open group lost its nodes again */
 	unsigned undo_heals;    /* when it was so often, nothing fails any more */
 	unsigned undo_leaves;   /* nodes from then on; 0: all */
+	unsigned refusals;      /* for want of nodes, until UNITS are there; 0: for ever */
 	/* this file, 0: none; when something was in it twice, nothing fails any more */
 	int log;
 	unsigned told; /* so often something was in it */
@@ -339,6 +340,10 @@ static inline int add_block(const Hd__AddBlockRequestProto *q, void *ret, struct
 		free(nn.unit[nn.groups][unit].data); /* of a call that found too few */
 		nn.unit[nn.groups][unit].data = calloc(1, BLOCK);
 		add_node(&f, unit++, node);
+	}
+	if (unit < K && nn.refusals && !--nn.refusals) {
+		nn.nodes = UNITS;
+		nn.undo_leaves = 0;
 	}
 	if (unit < K)
 		return err_set(err, -EREMOTEIO,
