@@ -289,33 +289,47 @@ static bool takes_replicas(const struct dn *dn)
 	return dn->alive && dn->admin == DN_NORMAL && !dn->stale;
 }
 
-/* It keeps its node from a good one: it is damaged, or of a block that was closed long ago and was
- * never finished, since its disk was full then. Nobody writes it any more, or it would be pending.
- */
+/* It keeps its node from a good one: it is damaged, or was never finished and is of no use to a
+ * block that is complete. */
 static bool is_in_the_way(const struct blk *b, const struct replica *r)
 {
 	return (r->corrupt || (b->state == BLK_COMPLETE && r->state == REPLICA_RBW)) &&
 	       takes_replicas(r->st->dn);
 }
 
+/* One that is finished after all, on time, is taken back: blocks_take_back_drop(). */
+static void order_unfinished(const struct blk *b, struct replica *r)
+{
+	r->excess = true;
+	dn_order_invalidate(r->st->dn, blk_replica_id(b, r), r->gs, false);
+}
+
 bool blk_drop_one_bad(struct blocks *bs, struct blk *b)
 {
-	/* Where there are just as many good ones as it takes to read the block, the bad ones are
-	 * what would be left when the next one is lost, or proves to be damaged when it is copied:
-	 * their bytes are mostly good. */
-	if (b->npending ||
-	    blk_readable(b) < (blk_ec(b) ? ec_units_needed(blk_ec(b), b->b.len) : 1) + 1)
+	const uint32_t needed = blk_ec(b) ? ec_units_needed(blk_ec(b), b->b.len) : 1;
+	const uint32_t have = blk_readable(b);
+
+	if (b->npending || have < needed)
 		return false;
 	for (uint16_t i = 0; i < b->nreps; i++)
 		if (is_in_the_way(b, &b->rep[i]) && b->rep[i].excess)
 			return false; /* one is being deleted: its node is free when it says so */
-	for (uint16_t i = 0; i < b->nreps; i++)
-		if (is_in_the_way(b, &b->rep[i]) && !b->rep[i].excess &&
-		    !blk_node_has_good(b, &b->rep[i])) {
-			blk_order_corrupt(b, &b->rep[i]);
-			blk_recheck(bs, b);
-			return true;
-		}
+	for (uint16_t i = 0; i < b->nreps; i++) {
+		struct replica *r = &b->rep[i];
+
+		/* Where there are just as many good ones as it takes to read the block, the damaged
+		 * ones are what would be left when the next one is lost, or proves to be damaged
+		 * when it is copied: their bytes are mostly good. */
+		if (!is_in_the_way(b, r) || r->excess || (r->corrupt && have == needed) ||
+		    blk_node_has_good(b, r))
+			continue;
+		if (r->corrupt)
+			blk_order_corrupt(b, r);
+		else
+			order_unfinished(b, r);
+		blk_recheck(bs, b);
+		return true;
+	}
 	return false;
 }
 

@@ -495,7 +495,8 @@ static bool has_another(const struct blk *b)
  * recovered, the last one is. */
 static bool is_needed_again(const struct blocks *bs, const struct blk *b, const struct replica *r)
 {
-	if (r->corrupt || !storage_is_there(r->st))
+	if (r->corrupt || !storage_is_there(r->st) ||
+	    (b->state == BLK_COMPLETE && r->state != REPLICA_FINALIZED))
 		return false;
 	if (blk_ec(b))
 		return !(group_live(b) & 1u << r->unit);

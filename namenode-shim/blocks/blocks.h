@@ -307,9 +307,9 @@ bool blocks_take_back_drop(struct blocks *bs, const struct dn *dn, int64_t id, u
  * in turn. */
 void blocks_expire_pending(struct blocks *bs, uint64_t now_ns);
 /** Delete one corrupt or never finished replica though there are fewer good ones than wanted: there
- *  is no other node to copy to. False: there is none, or one is being deleted, or there is no good
- *  replica (unit of a group) more than it takes to read the block, or a copy is on its way, or its
- *  node would take no other one. */
+ *  is no other node to copy to. False: there is none, or one is being deleted, or the block cannot
+ *  be read from good ones (or only just, and it is corrupt), or a copy is on its way, or its node
+ *  would take no other one. */
 bool blk_drop_one_bad(struct blocks *bs, struct blk *b);
 /** Of a block that is BLK_SURPLUS: those on storage types that @policy, of its file, does not want
  * go first; but its racks stay. */
