@@ -5,6 +5,9 @@ import pathlib
 import re
 import sys
 
+from arguments import check_arguments
+
+check_arguments(__doc__)
 BANNED = re.compile(r'\b(strcpy|strcat|sprintf|vsprintf|gets|strtok|atoi|atol|alloca|ntohl|htonl|ntohs|htons|usleep)\s*\(')
 PRINTF = re.compile(r'(?<![\w:])printf\s*\(')
 ROOT = pathlib.Path(__file__).resolve().parent.parent

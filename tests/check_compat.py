@@ -9,6 +9,9 @@ import pathlib
 import re
 import sys
 
+from arguments import check_arguments
+
+args = check_arguments(__doc__, '--fix')
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / 'docs/compatibility.md'
 bad = []
@@ -175,7 +178,7 @@ SECTIONS = {
 # ---- what the page says ----
 
 STATES = {None: 'not yet', 'answers': 'works', 'ignored': 'ignored'}
-FIX = sys.argv[1:] == ['--fix']
+FIX = args.fix
 
 
 def wanted(have):

@@ -11,6 +11,9 @@ import pathlib
 import re
 import sys
 
+from arguments import check_arguments
+
+args = check_arguments(__doc__)
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ('common', 'datanode', 'client', 'namenode-shim', 'fuse', 'tools', 'tests', 'docs')
 REFERENCE = ('design.md', 'namenode.md', 'store.md', 'client.md', 'fuse.md', 'erasure.md', 'locks.md')  # the others tell of others' code, too
@@ -64,9 +67,9 @@ def named_tests(text):
 
 rows = dict(re.findall(r'^\| (\d+) \| .*? \| ([^|]*) \|$', read('docs/guarantees.md'), re.M))
 held = {}  # (suite, test): numbers of its guarantees
-if len(sys.argv) > 1:
+if args.build:
     tests = [(t['suite'][0].split(':')[-1], t['name'])
-             for t in json.loads((pathlib.Path(sys.argv[1]) / 'meson-info/intro-tests.json').read_text())]
+             for t in json.loads((pathlib.Path(args.build) / 'meson-info/intro-tests.json').read_text())]
     told = words | set(re.findall(r'\w+', ' '.join(
         p.read_text(errors='replace') for d in ('integration', 'interop', 'fuse', 'rdma') for p in (ROOT / 'tests' / d).rglob('*')
         if p.is_file() and p.suffix in ('', '.py', '.c'))))

@@ -8,6 +8,9 @@ import shutil
 import subprocess
 import sys
 
+from arguments import check_arguments
+
+check_arguments(__doc__)
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ('common', 'datanode', 'client', 'namenode-shim', 'fuse', 'tools', 'tests')
 VERSION = '14'  # other versions lay out some lines in another way

@@ -6,6 +6,9 @@ import pathlib
 import re
 import sys
 
+from arguments import check_arguments
+
+check_arguments(__doc__)
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIST = 'common/base/conf_keys.def'
 NOT_READ = {'hadoop.rpc.protection'}  # named in texts for people only

@@ -5,6 +5,9 @@ import pathlib
 import re
 import sys
 
+from arguments import check_arguments
+
+check_arguments(__doc__)
 # What the rooms of a program share.
 DN = ['datanode/dn.h', 'datanode/live_settings.def', 'datanode/live_settings.h', 'datanode/admin/outliers.h', 'datanode/bp/bp.h']
 NN = ['namenode-shim/nn.h', 'namenode-shim/req.h', 'namenode-shim/settings.h']

@@ -8,6 +8,12 @@ import pathlib
 import re
 import sys
 
+from arguments import Arguments, build_folder
+
+ask = Arguments(__doc__)
+ask.add_argument('build', nargs='?', type=build_folder, help='not needed')
+ask.add_argument('--seen', metavar='FILE')
+args = ask.parse_args()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIST = 'common/base/lock_order.def'
 TEST = re.compile(r'_test\.c$|_test_\w+\.h$|/test_\w+\.h$|/lock_order\.[ch]$')
@@ -53,8 +59,13 @@ for _ in rows:
         under[n] = under[n].union(*(under[b] for b in under[n] if b in under))
 bad += ['%s: %s is above itself' % (LIST, n) for n in rows if n in under[n]]
 
-if '--seen' in sys.argv:
-    seen = [line.split() for line in pathlib.Path(sys.argv[-1]).read_text().splitlines()]
+if args.seen:
+    try:
+        seen = [line.split() for line in pathlib.Path(args.seen).read_text().splitlines()]
+    except (OSError, UnicodeDecodeError) as e:
+        ask.error(f'{args.seen}: {e}')
+    if any(len(s) != 4 for s in seen):
+        ask.error(f'{args.seen} is not what $LOCK_ORDER_SEEN names')
     locks = {(a, b): (p, q) for a, b, p, q in seen if b[0] != '!'}
     for (a, b), (p, q) in sorted(locks.items()):
         known = (a, b) in pairs if a == b else b in under.get(a, ())

@@ -7,6 +7,9 @@ import pathlib
 import re
 import sys
 
+from arguments import check_arguments
+
+args = check_arguments(__doc__, '--table')
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ('common', 'datanode', 'client', 'namenode-shim', 'fuse', 'tools', 'tests')
 FILE, FUNCTION = 700, 60
@@ -53,7 +56,7 @@ for folder in FOLDERS:
             if size > FUNCTION and 'Long:' not in why(lines, first):
                 bad.append(f'{name}:{first + 1}: {function}() has {size} lines')
 
-if '--table' in sys.argv:
+if args.table:
     print('| folder | | files | lines | longest | functions | median | p90 | longest |\n|---|---|---|---|---|---|---|---|---|')
     for (folder, kind), row in rows.items():
         f = sorted(row['functions']) or [0]

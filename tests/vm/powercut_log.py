@@ -41,12 +41,20 @@ class Cut:
 
 
 class Log:
+    @staticmethod
+    def is_at(path):
+        try:
+            with open(path, 'rb') as f:
+                return struct.unpack('<QQ', f.read(16)) == (MAGIC, VERSION)
+        except (OSError, struct.error):
+            return False
+
     def __init__(self, path):
+        if not self.is_at(path):
+            raise ValueError(f'{path} is no log of dm-log-writes')
         with open(path, 'rb') as f:
             self.data = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
-        magic, version, count, self.size = struct.unpack_from('<QQQI', self.data, 0)
-        if (magic, version) != (MAGIC, VERSION):
-            raise ValueError(f'{path} is no log of dm-log-writes')
+        _, _, count, self.size = struct.unpack_from('<QQQI', self.data, 0)
         self.entries = list(self._read(count))
 
     def _read(self, count):

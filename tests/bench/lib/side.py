@@ -5,15 +5,25 @@ import os
 import pathlib
 import resource
 import subprocess
+import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent.parent
 APACHE = ROOT / 'tests/interop/apache-hdfs'
+sys.path.insert(0, str(ROOT / 'tests'))
 TICK = os.sysconf('SC_CLK_TCK')
 
 
 def parse_size(text):
-    return int(text[:-1]) << {'k': 10, 'm': 20, 'g': 30}[text[-1].lower()] if text[-1].isalpha() else int(text)
+    shift = {'k': 10, 'm': 20, 'g': 30}.get(text[-1:].lower())
+    return int(text[:-1]) << shift if shift else int(text)
+
+
+def size_text(text):
+    """The type of an argument: a size, which stays a text."""
+    if parse_size(text) < 1:
+        raise ValueError
+    return text
 
 
 def cpu_of(pids):
