@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Histories of the NameNode (sim.h): one after another, each from its seed. Of one that fails the
  * seed, the number of steps that it takes and the parts that it does not need are printed. */
+#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,15 +80,22 @@ static void calm_down(void)
 	check_all();
 }
 
+static volatile sig_atomic_t ending; /* by this signal: nothing is left in /dev/shm */
+
+static void on_signal(int number)
+{
+	ending = number;
+}
+
 /* True: nothing was wrong. */
 static bool history(uint64_t seed, uint32_t steps)
 {
 	bool good;
 
 	sim_begin(seed);
-	for (sim.step = 0; sim.step < steps && !sim.wrong[0]; sim.step++)
+	for (sim.step = 0; sim.step < steps && !sim.wrong[0] && !ending; sim.step++)
 		step();
-	if (!sim.wrong[0])
+	if (!sim.wrong[0] && !ending)
 		calm_down();
 	good = !sim.wrong[0];
 	sim_end();
@@ -144,14 +153,15 @@ static bool leave_out(const char *part)
 	return false;
 }
 
-static bool number(uint64_t *ret)
+static bool number(uint64_t *ret, uint64_t most)
 {
 	char *end;
 
+	errno = 0;
 	*ret = strtoull(optarg, &end, 10);
-	if (end != optarg && !*end && *optarg != '-')
+	if (end != optarg && !*end && *optarg != '-' && !errno && *ret <= most)
 		return true;
-	fprintf(stderr, "nn_simulator: %s is no number\n", optarg);
+	fprintf(stderr, "nn_simulator: %s is no number, or too large\n", optarg);
 	return false;
 }
 
@@ -178,17 +188,17 @@ static int take_options(int argc, char **argv)
 	while (good && (c = getopt_long(argc, argv, "", opts, NULL)) != -1)
 		switch (c) {
 		case 's':
-			good = number(&ask.seed);
+			good = number(&ask.seed, UINT64_MAX);
 			break;
 		case 'n':
-			good = number(&ask.most);
+			good = number(&ask.most, UINT64_MAX);
 			break;
 		case 't':
-			good = number(&ask.seconds);
+			good = number(&ask.seconds, UINT64_MAX);
 			ask.most = UINT64_MAX;
 			break;
 		case 'k':
-			good = number(&ask.steps);
+			good = number(&ask.steps, UINT32_MAX);
 			break;
 		case 'w':
 			good = leave_out(optarg);
@@ -199,9 +209,11 @@ static int take_options(int argc, char **argv)
 		case 'v':
 			sim.trace = true;
 			break;
-		default:
+		case 'h':
 			usage();
-			return c == 'h' ? 0 : 2;
+			return 0;
+		default: /* getopt_long() has said why */
+			return 2;
 		}
 	if (good && optind < argc) {
 		fprintf(stderr, "nn_simulator: %s is not wanted\n", argv[optind]);
@@ -219,7 +231,10 @@ int main(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	log_init("simulator", sim.trace ? LOG_INFO : LOG_ERROR);
-	for (; done < ask.most && (ask.keep_on || !wrong); done++, ask.seed++) {
+	(void)signal(SIGINT, on_signal);
+	(void)signal(SIGTERM, on_signal);
+	(void)signal(SIGHUP, on_signal);
+	for (; done < ask.most && !ending && (ask.keep_on || !wrong); done++, ask.seed++) {
 		if (ask.seconds && (uint64_t)(real_seconds() - began) >= ask.seconds)
 			break;
 		if (!history(ask.seed, (uint32_t)ask.steps)) {
@@ -233,5 +248,5 @@ int main(int argc, char **argv)
 	}
 	printf("%" PRIu64 " histories, %" PRIu64 " calls, %" PRIu64 " wrong, %ld s\n", done, calls,
 	       wrong, (long)(real_seconds() - began));
-	return wrong ? 1 : 0;
+	return wrong ? 1 : ending ? 128 + ending : 0;
 }

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <getopt.h>
 #include <sched.h>
 #include <signal.h>
@@ -42,10 +43,12 @@ static const char usage[] =
 	"  -h, --help           prints this text\n"
 	"\n"
 	"A history that goes wrong ends with a line that begins with `again:`, which plays it again.\n"
-	"The exit status is 1 then.\n";
+	"The exit status is 1 then; 2 when it could not be told, 128 and the signal after one.\n";
 
 #define PATIENCE_S 900 /* dfs.client.retry.policy.spec alone is 660 s */
 #define NEED_BYTES (512u << 20)
+#define LEAST_BYTES (16u << 20) /* with less left a history sees what is not of its world */
+#define EXIT_FULL 3
 #define STUCK_TICKS 1000 /* of 20 ms */
 
 struct totals {
@@ -54,6 +57,20 @@ struct totals {
 };
 
 static bool keep;
+static bool full;                    /* /dev/shm, in the middle of a history */
+static volatile sig_atomic_t ending; /* by this signal */
+
+static bool stopped(void)
+{
+	return full || ending;
+}
+
+static uint64_t memory_left(void)
+{
+	struct statvfs s;
+
+	return statvfs("/dev/shm", &s) ? 0 : s.f_bavail * s.f_frsize;
+}
 
 static uint64_t real_ns(void)
 {
@@ -163,29 +180,57 @@ static void play(struct history *h)
 		replicas_compare(h);
 }
 
-static void remove_tree(const char *dir)
+static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *at)
 {
-	char cmd[300];
-
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
-	(void)!system(cmd);
+	(void)s, (void)kind, (void)at;
+	return remove(path);
 }
 
-/* The directory of a history has no other name, because the name is in what programs say. A
- * descriptor that holds it. */
-static int claim(const struct history *h)
+/* Programs that are being killed may still write there. */
+static void remove_tree(const char *dir)
 {
+	const struct timespec t = {.tv_nsec = 20000000};
+
+	for (int i = 0;
+	     i < 50 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) && errno != ENOENT; i++)
+		nanosleep(&t, NULL);
+}
+
+/* -1, or a descriptor that holds the directory. */
+static int lock_of(const struct history *h)
+{
+	struct stat open_one, named;
 	char path[100];
 	int fd;
 
 	snprintf(path, sizeof(path), "%s.lock", h->dir);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB)) {
-		fprintf(stderr, "cluster_simulator: the history %s is being played\n", h->dir);
-		exit(1);
+	if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB) && !fstat(fd, &open_one) &&
+	    !stat(path, &named) && named.st_ino == open_one.st_ino)
+		return fd; /* and its last holder has not just removed it */
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+/* Names the directory of a history, and holds it. Its name is in what programs say: copies that
+ * play the same seed at the same time differ in a letter, so that it has the same length. */
+static int claim(struct history *h)
+{
+	for (const char *copy = ".123456789abcdefghijklmnopqrstuvwxyz"; *copy; copy++) {
+		int fd;
+
+		snprintf(h->dir, sizeof(h->dir), "/dev/shm/dfs-sim%c%016lx", *copy,
+			 (unsigned long)h->seed);
+		fd = lock_of(h);
+		if (fd >= 0) {
+			remove_tree(h->dir);
+			return fd;
+		}
 	}
-	remove_tree(h->dir);
-	return fd;
+	fprintf(stderr, "cluster_simulator: no place in /dev/shm for the history of seed %lu\n",
+		(unsigned long)h->seed);
+	exit(2);
 }
 
 static void unclaim(const struct history *h, int fd)
@@ -221,6 +266,8 @@ static int one_history(struct history *h, int out)
 		t.steps = world->steps;
 		t.ns = world->now;
 	}
+	if (h->wrong[0] && memory_left() < LEAST_BYTES)
+		return EXIT_FULL;
 	if (h->wrong[0]) {
 		t.wrong = 1;
 		printf("wrong after %.3f s: %s\n", made ? 0 : (double)world->now / 1e9, h->wrong);
@@ -274,8 +321,8 @@ static uint64_t switches(const struct history *h)
 	return w.steps;
 }
 
-/* False: nothing happens any more. A thread goes round without a call, or a program died of a
- * signal and took the baton with it. */
+/* False: it is stopped(), or nothing happens any more. A thread goes round without a call, or a
+ * program died of a signal and took the baton with it. */
 static bool await(const struct history *h, pid_t pid, int *status, bool quiet)
 {
 	uint64_t last = 0;
@@ -285,11 +332,15 @@ static bool await(const struct history *h, pid_t pid, int *status, bool quiet)
 		const uint64_t now = switches(h);
 
 		if (waitpid(pid, status, WNOHANG) == pid) {
+			full = WIFEXITED(*status) && WEXITSTATUS(*status) == EXIT_FULL;
 			if (WIFSIGNALED(*status) && !quiet)
 				printf("wrong: the director died of signal %d\n",
 				       WTERMSIG(*status));
 			return true;
 		}
+		full = memory_left() < LEAST_BYTES;
+		if (stopped())
+			return false;
 		if (now != last)
 			still = 0;
 		last = now;
@@ -309,12 +360,12 @@ static struct totals played(struct history *h, bool quiet)
 
 	if (pipe(fds))
 		abort();
-	snprintf(h->dir, sizeof(h->dir), "/dev/shm/dfs-sim.%016lx", (unsigned long)h->seed);
 	claimed = claim(h);
 	fflush(stdout);
 	pid = fork();
 	if (!pid) {
 		(void)setpgid(0, 0);
+		(void)signal(SIGTERM, SIG_DFL);
 		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(fds[0]);
 		if (quiet && !freopen("/dev/null", "w", stdout))
@@ -324,6 +375,8 @@ static struct totals played(struct history *h, bool quiet)
 	close(fds[1]);
 	if (!await(h, pid, &status, quiet) || read(fds[0], &t, sizeof(t)) != sizeof(t))
 		t = (struct totals){.histories = 1, .wrong = 1};
+	if (stopped())
+		t = (struct totals){0};
 	(void)kill(-pid, SIGKILL);
 	(void)waitpid(pid, &status, 0);
 	close(fds[0]);
@@ -336,7 +389,7 @@ static struct totals played(struct history *h, bool quiet)
 static bool is_wrong(struct history h)
 {
 	h.verbose = false;
-	return played(&h, true).wrong;
+	return !stopped() && played(&h, true).wrong;
 }
 
 /* Fewer kinds of trouble and fewer steps, as long as it goes wrong. */
@@ -380,13 +433,31 @@ static void parts_out(struct history *h, const char *name)
 	exit(2);
 }
 
-static void on_one_cpu(int cpu)
+static void on_one_cpu(unsigned cpu)
 {
 	cpu_set_t set;
 
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
-	(void)sched_setaffinity(0, sizeof(set), &set);
+	if (!sched_setaffinity(0, sizeof(set), &set))
+		return;
+	fprintf(stderr, "cluster_simulator: processor %u: %s\n", cpu, strerror(errno));
+	exit(2);
+}
+
+static void on_signal(int number)
+{
+	ending = number;
+}
+
+/* A history that is under way is removed then. */
+static void end_on_signals(void)
+{
+	const struct sigaction act = {.sa_handler = on_signal};
+
+	(void)sigaction(SIGINT, &act, NULL);
+	(void)sigaction(SIGTERM, &act, NULL);
+	(void)sigaction(SIGHUP, &act, NULL);
 }
 
 static void where(struct history *h)
@@ -415,7 +486,7 @@ static void report(const struct totals *t, double seconds)
 struct wish {
 	struct history first;
 	uint64_t histories, seconds;
-	int cpu;
+	unsigned cpu;
 	bool small; /* looks for a smaller history that goes wrong, too */
 };
 
@@ -425,13 +496,17 @@ static _Noreturn void wrong_usage(const char *what)
 	exit(2);
 }
 
-static uint64_t number(void)
+static uint64_t number(uint64_t most)
 {
 	char *end;
-	const uint64_t n = strtoull(optarg, &end, 0);
+	uint64_t n;
 
+	errno = 0;
+	n = strtoull(optarg, &end, 0);
 	if (end == optarg || *end || *optarg == '-')
 		wrong_usage("a number is wanted");
+	if (errno || n > most)
+		wrong_usage("a number is too large");
 	return n;
 }
 
@@ -439,22 +514,22 @@ static void take_option(struct wish *w, int c)
 {
 	switch (c) {
 	case 's':
-		w->first.seed = number();
+		w->first.seed = number(UINT64_MAX);
 		break;
 	case 'n':
-		w->histories = number();
+		w->histories = number(UINT64_MAX);
 		break;
 	case 'S':
-		w->seconds = number();
+		w->seconds = number(UINT64_MAX / SEC);
 		break;
 	case 't':
-		w->first.steps = (uint32_t)number();
+		w->first.steps = (uint32_t)number(UINT32_MAX);
 		break;
 	case 'w':
 		parts_out(&w->first, optarg);
 		break;
 	case 'c':
-		w->cpu = (int)number();
+		w->cpu = (unsigned)number(CPU_SETSIZE - 1);
 		break;
 	case 'k':
 		keep = true;
@@ -478,9 +553,7 @@ static void take_option(struct wish *w, int c)
 /* Exit status 77, and why: meson counts it as skipped. */
 static void need_memory(void)
 {
-	struct statvfs s;
-
-	if (!statvfs("/dev/shm", &s) && s.f_bavail * s.f_frsize >= NEED_BYTES)
+	if (memory_left() >= NEED_BYTES)
 		return;
 	printf("SKIP: a history needs %u MiB in /dev/shm\n", NEED_BYTES >> 20);
 	exit(77);
@@ -496,6 +569,16 @@ static void fix_limits(void)
 			"cluster_simulator: 20,000 open files are not to be had (%s): histories "
 			"differ from those of others\n",
 			strerror(errno));
+}
+
+static int status_of(const struct totals *all, uint64_t seed)
+{
+	if (full)
+		fprintf(stderr,
+			"cluster_simulator: /dev/shm has filled up: the history of seed %lu was "
+			"not played to its end\n",
+			(unsigned long)seed);
+	return all->wrong ? 1 : full ? 2 : ending ? 128 + ending : 0;
 }
 
 int main(int argc, char **argv)
@@ -515,7 +598,7 @@ int main(int argc, char **argv)
 	};
 	struct wish w = {.first = {.seed = 1, .steps = 40},
 			 .histories = 1,
-			 .cpu = sched_getcpu(),
+			 .cpu = (unsigned)sched_getcpu(),
 			 .small = true};
 	struct totals all = {0};
 	uint64_t began;
@@ -529,12 +612,15 @@ int main(int argc, char **argv)
 	fix_limits();
 	where(&w.first);
 	on_one_cpu(w.cpu);
+	end_on_signals();
 	began = real_ns();
 	for (uint64_t i = 0; w.seconds ? real_ns() - began < w.seconds * SEC : i < w.histories;
 	     i++) {
 		run(w.first, &all, w.small);
+		if (stopped())
+			break;
 		w.first.seed++;
 	}
 	report(&all, (double)(real_ns() - began) / 1e9);
-	return all.wrong != 0;
+	return status_of(&all, w.first.seed);
 }
