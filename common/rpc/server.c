@@ -489,6 +489,7 @@ int rpc_server_new(struct reactor *r, const struct rpc_server_opts *o, struct ne
 	const uint32_t conns = o->max_conns ? o->max_conns : CONNS_DEFAULT;
 	struct xlistener_opts lo = {.addr = o->addr,
 				    .max_conns = conns + conns / CONNS_SPARE + 1,
+				    .one_by_one = true,
 				    .accepted = accepted};
 	int rc;
 

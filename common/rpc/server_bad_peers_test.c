@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Must hold: whatever comes in beside the calls of well-behaved clients is answered as Hadoop would
  * and costs bounded memory and time. */
+#include <semaphore.h>
+
 #include "common/base/clock.h"
 #include "common/reactor/reactor_test_probe.h"
 
@@ -162,6 +164,34 @@ static void who_says_nothing_keeps_nobody_out(void **state)
 		close(known[i]);
 }
 
+static sem_t stands, go_on;
+
+static void stand_still(struct rmsg *m)
+{
+	(void)m;
+	sem_post(&stands);
+	sem_wait(&go_on);
+}
+
+/* The server had no processor meanwhile, so that it finds all of them at once. */
+static void a_crowd_that_is_found_at_once_keeps_nobody_out(void **state)
+{
+	struct rmsg m = {.fn = stand_still};
+	int last;
+
+	(void)state;
+	assert_int_equal(sem_init(&stands, 0, 0) | sem_init(&go_on, 0, 0), 0);
+	reactor_post(r, &m);
+	sem_wait(&stands);
+	for (int i = 0; i < 4 * MAX_CONNS; i++)
+		close(dial());
+	last = dial_open("alice");
+	put_call(last, PROTO, "m", 1);
+	sem_post(&go_on);
+	expect_success(last, 1);
+	expect_end(last);
+}
+
 /* Parts of large requests: those of all have a bound, and who needs memory then has it of who began
  * first. */
 static void parts_of_large_requests_are_bounded(void **state)
@@ -254,6 +284,8 @@ int main(void)
 		T(who_is_not_known_has_no_long_frames),
 		cmocka_unit_test_setup_teardown(who_says_nothing_keeps_nobody_out, setup_patient,
 						teardown),
+		cmocka_unit_test_setup_teardown(a_crowd_that_is_found_at_once_keeps_nobody_out,
+						setup_patient, teardown),
 		cmocka_unit_test_setup_teardown(parts_of_large_requests_are_bounded, setup_patient,
 						teardown),
 		cmocka_unit_test_setup_teardown(random_and_cut_streams_do_no_harm, setup_patient,

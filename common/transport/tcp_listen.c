@@ -105,6 +105,7 @@ int tcp_listen_fd(struct reactor *r, const struct xlistener_opts *o, int fd, str
 	l->opts = *o;
 	if (!l->opts.max_conns)
 		l->opts.max_conns = CONNS_DEFAULT;
+	l->single_shot = o->one_by_one;
 	l->fd = fd;
 	l->accept.done = accept_done;
 	l->pause.fire = accept_resume;

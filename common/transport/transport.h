@@ -151,6 +151,9 @@ struct xlistener_opts {
 	struct net_addr addr;
 	bool reuseport;     /* one listener per reactor on one port */
 	uint32_t max_conns; /* beyond it new connections are closed at once; 0: 4096 */
+	/* The next one is accepted when the reactor has been round: with many that wait, those that
+	 * accepted() closes to make room are gone before the limit. */
+	bool one_by_one;
 	void (*accepted)(void *arg, struct xconn *c); /* takes the connection */
 	void (*refused)(void *arg);                   /* one was closed at the limit; or NULL */
 	void *arg;
