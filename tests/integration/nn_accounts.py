@@ -13,6 +13,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
 from hrpc import Checks, FakeDn, NameNode, Rpc  # noqa: E402
+from programs import program  # noqa: E402
 
 SLOW_S = 4
 STRANGERS = 6
@@ -22,8 +23,8 @@ ROUNDS = 3  # of calls that are answered while somebody waits; dozens on an idle
 def main():
     c = Checks()
     with tempfile.TemporaryDirectory(prefix='nn-accounts-') as directory:
-        nn = NameNode(sys.argv[1], directory, ['dfs.permissions.superusergroup=root']).format()
-        os.environ['LD_PRELOAD'] = sys.argv[2]
+        nn = NameNode(program('namenode-shim/dfs-namenode'), directory, ['dfs.permissions.superusergroup=root']).format()
+        os.environ['LD_PRELOAD'] = program('tests/integration/libslow_accounts.so')
         os.environ['ASAN_OPTIONS'] = os.environ.get('ASAN_OPTIONS', '') + ':verify_asan_link_order=0'
         nn.start()
         del os.environ['LD_PRELOAD']

@@ -19,6 +19,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
 from hrpc import Checks, NameNode, RemoteError, Rpc  # noqa: E402
+from programs import program  # noqa: E402
 
 THREADS = 4
 LOST_ANSWERS = 0.05  # of the calls: the client hangs up before the answer
@@ -196,13 +197,14 @@ def lose_power(name_dir):
 
 
 def main():
-    ops = int(sys.argv[2]) if len(sys.argv) > 2 else 2000
+    namenode = program('namenode-shim/dfs-namenode')
+    ops = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     seed = int(os.environ.get('SEED', random.randrange(10**6)))
     print(f'seed {seed}')
     rng = random.Random(seed)
     C = Checks()
     with tempfile.TemporaryDirectory(prefix='nn-crash-') as directory:
-        nn = NameNode(sys.argv[1], directory, CONF).format().start()
+        nn = NameNode(namenode, directory, CONF).format().start()
         gate = threading.Event()
         gate.set()
         enough = threading.Event()

@@ -12,6 +12,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
 from hrpc import Checks, NameNode, RemoteError, Rpc  # noqa: E402
+from programs import program  # noqa: E402
 
 SMALL, LARGE = '2m', '64m'
 TRIES = 200000  # more names than fit
@@ -42,7 +43,7 @@ def main():
         if not mount(directory + '/name', 'size=' + SMALL):
             print('SKIP no file system of a size of its own can be mounted here')
             return 77
-        nn = NameNode(sys.argv[1], directory).format().start()
+        nn = NameNode(program('namenode-shim/dfs-namenode'), directory).format().start()
         have = []
         try:
             c = Rpc(nn.addr)

@@ -13,6 +13,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
 import pbtext  # noqa: E402
 from hrpc import Checks, NameNode, RemoteError, Rpc  # noqa: E402
+from programs import program  # noqa: E402
 
 CALLS = 12000
 TEXTS = ['/', '/a', '/a/b', '/a/f', '/b', '/.reserved', '/.reserved/raw/a', '/.reserved/.inodes/16386',
@@ -30,7 +31,7 @@ def main():
     methods = {m: SPECIAL.get(m, m[0].lower() + m[1:-len('RequestProto')]) for m in pbtext.requests()}
     answers = {'answered': 0}
     with tempfile.TemporaryDirectory(prefix='nn-nonsense-') as directory:
-        nn = NameNode(sys.argv[1], directory, ['hadoop.log.dir=' + directory]).format().start()
+        nn = NameNode(program('namenode-shim/dfs-namenode'), directory, ['hadoop.log.dir=' + directory]).format().start()
         conns = {u: Rpc(nn.addr, user=u) for u in ('root', 'alice', 'bob')}
         for _ in range(CALLS):
             message = random.choice(list(methods))

@@ -12,6 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
 from hrpc import CLIENT, Checks, FakeDn, NameNode, Rpc, ext_block  # noqa: E402
+from programs import cases, program  # noqa: E402
 
 C = Checks()
 PATIENCE = 150  # seconds for what takes less than a few on an idle machine
@@ -265,13 +266,15 @@ def satisfied(w):
 
 
 def main():
+    namenode = program('namenode-shim/dfs-namenode')
+    every = ((policies, {}), (additional, FOUR), (crowded, FOUR), (crowded_units, EVEN, SLOW_COPIES),
+             (moved, {}), (limits, {}, LIMITS), (satisfied, {}, SATISFIER))
+    names = cases([fn.__name__ for fn, *_ in every])
     with tempfile.TemporaryDirectory(prefix='nn-place-') as directory:
-        for fn, racks, *conf in ((policies, {}), (additional, FOUR), (crowded, FOUR),
-                                 (crowded_units, EVEN, SLOW_COPIES),
-                                 (moved, {}), (limits, {}, LIMITS), (satisfied, {}, SATISFIER)):
-            if sys.argv[2:] and fn.__name__ not in sys.argv[2:]:
+        for fn, racks, *conf in every:
+            if fn.__name__ not in names:
                 continue
-            with World(sys.argv[1], directory, fn.__name__, racks, *conf) as w:
+            with World(namenode, directory, fn.__name__, racks, *conf) as w:
                 fn(w)
     return 1 if C.failed else 0
 

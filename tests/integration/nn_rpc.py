@@ -16,6 +16,7 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
 from hrpc import CLIENT, Checks, FakeDn, NameNode, RemoteError, Rpc, enc, ext_block, varint  # noqa: E402
+import programs  # noqa: E402
 
 C = Checks()
 PATIENCE = 150  # seconds for what takes less than a few on an idle machine
@@ -827,7 +828,7 @@ def meta_save(nn, c):
 
 def main():
     with tempfile.TemporaryDirectory(prefix='nn-rpc-') as directory:
-        nn = NameNode(sys.argv[1], directory, FAST).format().start()
+        nn = NameNode(programs.program('namenode-shim/dfs-namenode'), directory, FAST).format().start()
         try:
             c = Rpc(nn.addr, CLIENT)
             names(c, nn)
