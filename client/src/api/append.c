@@ -105,7 +105,7 @@ static bool ask_again(struct dfs *fs, const char *path, uint64_t offset, Hd__Loc
 	return true;
 }
 
-/* Until the last block has @want nodes, or @patience_ns is over, or the NameNode does not answer. */
+/* Until the last block has @want nodes, @patience_ns is over, or the NameNode does not answer. */
 static void await_nodes(struct dfs *fs, const char *path, Hd__AppendResponseProto *m, size_t want,
 			uint64_t patience_ns)
 {
