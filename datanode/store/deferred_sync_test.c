@@ -18,6 +18,7 @@ static struct {
 	/* files, bytes of files, directories, volumes */
 	atomic_uint out, synced, named, committed, all;
 	atomic_uint out_at_commit, unnamed;  /* unnamed: synced in rbw/ */
+	uint32_t named_first;                /* before any bytes were synced */
 	atomic_bool closed, fail, fail_once; /* gate */
 	_Atomic ino_t volume;
 	atomic_bool has_pass; /* this thread is let through */
@@ -67,6 +68,8 @@ int __wrap_fdatasync(int fd)
 	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
 	assert_true(readlink(link, path, sizeof(path) - 1) > 0);
 	disk.unnamed += strstr(path, "/rbw/") && !strstr(path, " (deleted)");
+	if (!disk.synced)
+		disk.named_first = disk.named;
 	return pass(&disk.synced);
 }
 
@@ -105,7 +108,8 @@ static void a_recovered_block_is_on_the_disk_before_it_is_told(void **state)
 	static const struct {
 		uint64_t len;
 		int64_t copy;
-	} how[] = {{1700, 0}, {1500, 0}, {1500, 99}};
+		uint32_t copied; /* files that are on the disk before bytes are cut */
+	} how[] = {{1700, 0, 0}, {1500, 0, 1}, {1500, 99, 3}};
 	struct fix *f = *state;
 	struct block b = {5, 1001, 1700};
 	struct replica_info i;
@@ -121,6 +125,7 @@ static void a_recovered_block_is_on_the_disk_before_it_is_told(void **state)
 		assert_true(disk.synced + disk.named >= 3); /* two files, a directory */
 		assert_true(disk.named >= 1);
 		assert_true(how[k].copy || disk.out >= 2); /* the bytes before the names */
+		assert_int_equal(disk.named_first, how[k].copied);
 	}
 }
 

@@ -152,6 +152,47 @@ static void a_restart_marker_keeps_the_block_rbw(void **state)
 	assert_state(f, 5, REPLICA_RWR, 1001, 1000);
 }
 
+/* Its time is over, or it is empty. */
+static void a_restart_marker_that_does_not_count_goes_away(void **state)
+{
+	struct fix *f = *state;
+
+	for (int64_t id = 5; id < 7; id++) {
+		char path[512];
+		FILE *m;
+
+		replica_write_close(make_rbw(f, id, 1001, 1000), false);
+		(void)snprintf(path, sizeof(path),
+			       "%s/current/%s/current/rbw:.blk_%" PRId64 ".restart", f->vol[0],
+			       NS.pool_id, id);
+		m = fopen(path, "w");
+		if (id == 5)
+			fprintf(m, "%" PRIu64, clock_wall_ms() - 1);
+		fclose(m);
+		fix_reopen(f);
+		assert_state(f, id, REPLICA_RWR, 1001, 1000);
+		assert_int_equal(access(path, F_OK), -1);
+	}
+}
+
+/* A meta file alone is no replica for anybody; a Java DataNode takes a block file alone for one. */
+static void a_move_that_fails_leaves_no_block_file_without_its_meta_file(void **state)
+{
+	struct fix *f = *state;
+	char dir[400], path[512];
+	int rc;
+
+	make_finalized(f, 4, 1001, 1000); /* its directory is made */
+	(void)snprintf(dir, sizeof(dir), "%s/current/%s/current/finalized/subdir0/subdir0",
+		       f->vol[0], NS.pool_id);
+	(void)snprintf(path, sizeof(path), "%s/blk_5_1001.meta", dir);
+	assert_int_equal(mkdir(path, 0755), 0);
+	rc = replica_finalize(make_rbw(f, 5, 1001, 1000), 1000, SYNC_NEVER, NULL, &f->err);
+	assert_true(rc < 0);
+	(void)snprintf(path, sizeof(path), "%s/blk_5", dir);
+	assert_int_equal(access(path, F_OK), -1);
+}
+
 static void a_move_cut_short_leaves_one_whole_pair(void **state)
 {
 	struct fix *f = *state;
@@ -240,6 +281,12 @@ static void recovery_shortens_restamps_and_finalizes(void **state)
 	assert_int_equal(replica_init_recovery(f->bp, &b, 1011, &i, &f->err), 0);
 	assert_int_equal(replica_update_recovery(f->bp, &b, 1010, 1500, 0, uuid, &f->err), -ESTALE);
 	assert_int_equal(replica_update_recovery(f->bp, &b, 1011, 1800, 0, uuid, &f->err), -EINVAL);
+	/* it is not the replica that the recovery was told of */
+	b.len = 1701;
+	assert_int_equal(replica_update_recovery(f->bp, &b, 1011, 1500, 0, uuid, &f->err), -EINVAL);
+	b = (struct block){5, 1000, 1700};
+	assert_int_equal(replica_update_recovery(f->bp, &b, 1011, 1500, 0, uuid, &f->err), -EINVAL);
+	b.gs = 1001;
 	assert_int_equal(replica_update_recovery(f->bp, &b, 1011, 1500, 0, uuid, &f->err), 0);
 	assert_readable(f, 5, 1011, 1500);
 	fix_reopen(f);
@@ -555,6 +602,8 @@ int main(void)
 		T(a_crash_between_two_writes_keeps_nothing_behind_the_hole),
 		T(a_crash_between_two_writes_keeps_the_flushed_part_of_a_chunk),
 		T(a_restart_marker_keeps_the_block_rbw),
+		T(a_restart_marker_that_does_not_count_goes_away),
+		T(a_move_that_fails_leaves_no_block_file_without_its_meta_file),
 		T(a_move_cut_short_leaves_one_whole_pair),
 		T(misplaced_and_orphan_files_are_handled),
 		T(a_stamp_change_cut_short_finds_the_meta_file_that_fits),
