@@ -274,7 +274,7 @@ static void say(struct stage *s, struct seen *w, bool control, uint8_t stream)
 static void control_messages_have_a_credit_and_pass_other_streams(void **state)
 {
 	struct stage *s = *state;
-	struct seen w[4];
+	struct seen w[6];
 
 	s->c->max_inline = 256;
 	credit_init(&s->c->credit, 3, 8); /* one for data, one for control, one for a heartbeat */
@@ -282,6 +282,7 @@ static void control_messages_have_a_credit_and_pass_other_streams(void **state)
 	say(s, &w[1], false, 7); /* waits */
 	say(s, &w[2], true, 7);  /* behind it: it would end what has not begun there */
 	say(s, &w[3], true, 8);
+	say(s, &w[4], true, 7);
 	(void)vconn_step(&s->c->rop);
 	assert_int_equal(dev.n, 1);
 	assert_int_equal(dev.stream[0], 8); /* before data: it took the last credit but two */
@@ -295,7 +296,16 @@ static void control_messages_have_a_credit_and_pass_other_streams(void **state)
 	assert_int_equal(dev.stream[2], 7);
 	assert_int_equal(dev.stream[3], 7);
 	assert_int_equal(credit_avail(&s->c->credit), 1);
-	for (int i = 0; i < 4; i++)
+	say(s, &w[5], true, 9);
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(dev.n, 4); /* the last one is not for control messages */
+	s->c->beat = true;
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(dev.n, 5);
+	assert_int_equal(dev.stream[4], 0); /* the heartbeat */
+	(void)credit_heard(&s->c->credit, 8);
+	(void)vconn_step(&s->c->rop);
+	for (int i = 0; i < 6; i++)
 		assert_int_equal(w[i].count, 1);
 }
 
