@@ -28,7 +28,7 @@
 #define NODES 4
 #define FIRST_PORT 1000
 
-enum how { GOOD, REFUSES, GONE, HANGS_UP_ONCE, HANGS };
+enum how { GOOD, REFUSES, GONE, GOES, HANGS_UP_ONCE, HANGS };
 
 static struct {
 	enum how how;
@@ -38,6 +38,8 @@ static struct {
 } node[NODES];
 static uint64_t start_ns;
 static struct dfs fs;
+
+static void finish(uint64_t id, int from, size_t n);
 
 /* ---- the fakes ---- */
 
@@ -119,6 +121,11 @@ int __wrap_dtp_recv_reply(struct sock *s, uint64_t deadline_ns, Hd__BlockOpRespo
 	node[s->fd].asked++;
 	if (node[s->fd].how == HANGS && !answers_before(s->fd, deadline_ns))
 		return err_set(err, -ETIMEDOUT, "no answer");
+	if (node[s->fd].how == GOES) { /* and file 2 was finished while it was asked */
+		node[s->fd].how = GONE;
+		finish(2, s->fd, 1);
+		return err_set(err, -ECONNRESET, "closed");
+	}
 	if (node[s->fd].how == HANGS_UP_ONCE && s->reused)
 		return err_set(err, -ECONNRESET, "closed");
 	m.status = node[s->fd].how == REFUSES ? HD__STATUS__ERROR : HD__STATUS__SUCCESS;
@@ -358,6 +365,22 @@ static void hsync_of_one_file_asks_its_nodes_alone(void **state)
 	assert_int_equal(fs.late.count, 0);
 }
 
+/* Those that were asked about in vain, and those that came meanwhile. */
+static void files_of_the_same_nodes_are_put_together(void **state)
+{
+	(void)state;
+	node[0].how = GOES;
+	finish(1, 0, 1);
+	assert_int_equal(settle_file(1), -ECONNRESET);
+	assert_int_equal(fs.late.count, 1);
+	assert_int_equal(settle_file(1), -ECONNREFUSED);
+	assert_int_equal(settle_file(2), -ECONNREFUSED);
+	node[0].how = GOOD;
+	assert_int_equal(settle_file(1), 0);
+	assert_int_equal(fs.late.count, 0);
+	assert_int_equal(node[0].asked, 2);
+}
+
 static void a_loss_is_not_told_to_the_hsync_of_another_file(void **state)
 {
 	(void)state;
@@ -494,6 +517,7 @@ int main(void)
 		TEST(there_is_one_deadline_for_all_waits),
 		TEST(a_connection_that_was_kept_may_have_ended),
 		TEST(hsync_of_one_file_asks_its_nodes_alone),
+		TEST(files_of_the_same_nodes_are_put_together),
 		TEST(a_loss_is_not_told_to_the_hsync_of_another_file),
 		TEST(so_many_files_are_remembered),
 		TEST(each_file_hears_once_of_a_loss_of_many),

@@ -155,6 +155,26 @@ static void they_stay_in_order(void **state)
 	assert_true(early_close_is_old(&fs));
 }
 
+/* Its answer comes when what was before it is on the disk; of what was closed meanwhile, and of
+ * what an older process has answered, it says nothing. */
+static void a_change_settles_what_was_closed_before_it(void **state)
+{
+	struct early_close_mark m;
+
+	(void)state;
+	assert_int_equal(early_close_add(&fs, "/f", 4, NULL, 2), 0);
+	m = early_close_mark(&fs);
+	assert_int_equal(early_close_add(&fs, "/f", 5, NULL, 2), 0);
+	early_close_answered(&fs, "create", &m); /* which may be answered early itself */
+	assert_int_equal(fs.closed.count, 5);
+	early_close_answered(&fs, "rename2", &m);
+	assert_int_equal(fs.closed.count, 4);
+	assert_int_equal(settle_file(4), 0);
+	assert_int_equal(nn.completes, 0); /* it is known */
+	assert_int_equal(settle_file(5), 0);
+	assert_int_equal(nn.completes, 1);
+}
+
 static void none_that_is_gone_is_forgotten(void **state)
 {
 	(void)state;
@@ -211,6 +231,7 @@ int main(void)
 		TEST(one_file_is_asked_about_alone),
 		TEST(a_file_that_is_gone_is_told_to_who_asks_about_it),
 		TEST(they_stay_in_order),
+		TEST(a_change_settles_what_was_closed_before_it),
 		TEST(none_that_is_gone_is_forgotten),
 		TEST(a_file_whose_block_is_not_reported_keeps_no_other),
 		TEST(a_call_that_fails_is_no_loss),
