@@ -171,22 +171,31 @@ static bool same_nodes(const struct set *s, const Hd__LocatedBlockProto *lb, con
 	return true;
 }
 
-/* NULL: there is none like it. */
-static struct set *join_locked(struct deferred_sync *l, Hd__LocatedBlockProto *lb,
-			       const uint64_t *later, size_t n)
+/* NULL: there is none of these nodes, or they are just asked. */
+static struct set *find_set_locked(const struct deferred_sync *l, const Hd__LocatedBlockProto *lb,
+				   const uint64_t *later, size_t n)
 {
 	list_for_each (e, &l->sets) {
 		struct set *s = container_of(e, struct set, link);
 
-		if (s->taken || !same_nodes(s, lb, later, n))
-			continue;
+		if (!s->taken && same_nodes(s, lb, later, n))
+			return s;
+	}
+	return NULL;
+}
+
+static struct set *join_locked(struct deferred_sync *l, Hd__LocatedBlockProto *lb,
+			       const uint64_t *later, size_t n)
+{
+	struct set *s = find_set_locked(l, lb, later, n);
+
+	if (s) {
 		pb_free(s->lb);
 		s->lb = lb;
 		s->since_ns = clock_mono_ns();
 		s->rc = 0;
-		return s;
 	}
-	return NULL;
+	return s;
 }
 
 static struct set *begin_locked(struct deferred_sync *l, Hd__LocatedBlockProto *lb,
@@ -393,10 +402,16 @@ static void put_back_locked(struct deferred_sync *l, struct set *s)
 	struct set *other;
 
 	list_del(&s->link);
-	other = join_locked(l, s->lb, s->later, s->n);
+	other = find_set_locked(l, s->lb, s->later, s->n);
 	if (other) {
 		files_join(&other->files, &s->files);
-		s->lb = NULL; /* it is that of the entry */
+		if (s->since_ns > other->since_ns) {
+			Hd__LocatedBlockProto *older = other->lb;
+
+			other->lb = s->lb;
+			other->since_ns = s->since_ns;
+			s->lb = older;
+		}
 		set_free(s);
 		return;
 	}

@@ -33,8 +33,8 @@ enum how { GOOD, REFUSES, GONE, GOES, HANGS_UP_ONCE, HANGS };
 static struct {
 	enum how how;
 	atomic_uint asked;
-	uint64_t later;
-	unsigned int hang_ms; /* HANGS: until so long after start_ns; 0: for ever */
+	uint64_t later, block; /* that it was asked for last */
+	unsigned int hang_ms;  /* HANGS: until so long after start_ns; 0: for ever */
 } node[NODES];
 static uint64_t start_ns;
 static struct dfs fs;
@@ -99,6 +99,7 @@ int __wrap_dtp_send_op(struct sock *s, enum dt_op op, const ProtobufCMessage *m,
 	(void)deadline_ns, (void)err;
 	assert_int_equal(op, DT_SYNC_LATER);
 	node[s->fd].later = ((const Hd__OpSyncLaterProto *)m)->later;
+	node[s->fd].block = ((const Hd__OpSyncLaterProto *)m)->header->block->blockid;
 	return 0;
 }
 
@@ -379,6 +380,36 @@ static void files_of_the_same_nodes_are_put_together(void **state)
 	assert_int_equal(settle_file(1), 0);
 	assert_int_equal(fs.late.count, 0);
 	assert_int_equal(node[0].asked, 2);
+	assert_int_equal(node[0].block, 2); /* the newest, whose token lasts longest */
+}
+
+static void *ask_for_the_first(void *arg)
+{
+	(void)arg;
+	deferred_sync_settle_new(&fs, 1, clock_mono_ns() + 50 * NS_PER_MS);
+	return NULL;
+}
+
+/* The older block is put back while its nodes are asked about the newer one. */
+static void the_newest_block_of_some_nodes_is_kept(void **state)
+{
+	pthread_t other;
+
+	(void)state;
+	node[0].how = HANGS;
+	finish(1, 0, 1);
+	assert_int_equal(pthread_create(&other, NULL, ask_for_the_first, NULL), 0);
+	while (!node[0].asked)
+		(void)sched_yield();
+	finish(2, 0, 1);
+	deferred_sync_settle_new(&fs, 2, clock_mono_ns() + 300 * NS_PER_MS);
+	assert_int_equal(pthread_join(other, NULL), 0);
+	assert_int_equal(fs.late.count, 1);
+	node[0].how = GOOD;
+	assert_int_equal(settle_file(1), 0);
+	assert_int_equal(node[0].block, 2);
+	assert_int_equal(settle_file(2), 0);
+	assert_int_equal(fs.late.count, 0);
 }
 
 static void a_loss_is_not_told_to_the_hsync_of_another_file(void **state)
@@ -518,6 +549,7 @@ int main(void)
 		TEST(a_connection_that_was_kept_may_have_ended),
 		TEST(hsync_of_one_file_asks_its_nodes_alone),
 		TEST(files_of_the_same_nodes_are_put_together),
+		TEST(the_newest_block_of_some_nodes_is_kept),
 		TEST(a_loss_is_not_told_to_the_hsync_of_another_file),
 		TEST(so_many_files_are_remembered),
 		TEST(each_file_hears_once_of_a_loss_of_many),
