@@ -239,18 +239,18 @@ int slice_error(struct slice *sl, int rc)
 
 /* ---- progress ---- */
 
-void progress_set(struct progress *p, uint64_t received, uint64_t on_disk, uint64_t acked,
-		  uint32_t last_crc)
+void progress_set(struct progress *p, const struct progress_now *now)
 {
 	unsigned int seq = atomic_load_explicit(&p->seq, memory_order_relaxed);
 
 	/* Odd first, values after it; partner: the acquire fence in progress_get(). */
 	atomic_store_explicit(&p->seq, seq + 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
-	atomic_store_explicit(&p->received, received, memory_order_relaxed);
-	atomic_store_explicit(&p->on_disk, on_disk, memory_order_relaxed);
-	atomic_store_explicit(&p->acked, acked, memory_order_relaxed);
-	atomic_store_explicit(&p->last_crc, last_crc, memory_order_relaxed);
+	atomic_store_explicit(&p->received, now->received, memory_order_relaxed);
+	atomic_store_explicit(&p->on_disk, now->on_disk, memory_order_relaxed);
+	atomic_store_explicit(&p->acked, now->acked, memory_order_relaxed);
+	atomic_store_explicit(&p->last_crc, now->last_crc, memory_order_relaxed);
+	atomic_store_explicit(&p->final, now->final, memory_order_relaxed);
 	/* Values first, even after them; partner: the acquire load in progress_get(). */
 	atomic_store_explicit(&p->seq, seq + 2, memory_order_release);
 }
@@ -266,6 +266,7 @@ struct progress_now progress_get(struct progress *p)
 		now.on_disk = atomic_load_explicit(&p->on_disk, memory_order_relaxed);
 		now.acked = atomic_load_explicit(&p->acked, memory_order_relaxed);
 		now.last_crc = atomic_load_explicit(&p->last_crc, memory_order_relaxed);
+		now.final = atomic_load_explicit(&p->final, memory_order_relaxed);
 		atomic_thread_fence(memory_order_acquire);
 		b = atomic_load_explicit(&p->seq, memory_order_relaxed);
 	} while (a != b || (a & 1));
@@ -274,21 +275,22 @@ struct progress_now progress_get(struct progress *p)
 
 void replica_set_final(struct replica *r)
 {
-	progress_set(&r->write_state->prog, r->len, r->len, r->len, 0);
-	/* After the length; partner: the acquire load in reader_length(). */
-	atomic_store_explicit(&r->write_state->prog.final, true, memory_order_release);
+	progress_set(&r->write_state->prog,
+		     &(struct progress_now){r->len, r->len, r->len, 0, true});
 }
 
 void replica_loaded_rbw(struct replica *r, uint32_t last_crc)
 {
-	progress_set(&r->write_state->prog, r->len, r->len, r->len, last_crc);
+	progress_set(&r->write_state->prog,
+		     &(struct progress_now){r->len, r->len, r->len, last_crc, false});
 }
 
 void replica_publish(struct replica_writer *w, uint64_t received, uint64_t on_disk, uint64_t acked,
 		     uint32_t last_crc)
 {
 	assert(acked <= received && on_disk <= received);
-	progress_set(&w->replica->write_state->prog, received, on_disk, acked, last_crc);
+	progress_set(&w->replica->write_state->prog,
+		     &(struct progress_now){received, on_disk, acked, last_crc, false});
 }
 
 /* ---- state ---- */

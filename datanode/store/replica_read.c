@@ -19,14 +19,13 @@ static void reader_length(struct replica_reader *rd)
 
 	if (!rd->partial)
 		return;
-	/* Before the length; partner: the release store in replica_set_final(). */
-	if (atomic_load_explicit(&r->write_state->prog.final, memory_order_acquire)) {
-		rd->block.len = progress_get(&r->write_state->prog).on_disk;
+	p = progress_get(&r->write_state->prog);
+	if (p.final) {
+		rd->block.len = p.on_disk;
 		rd->state = REPLICA_FINALIZED;
 		rd->partial = rd->crc_held = false;
 		return;
 	}
-	p = progress_get(&r->write_state->prog);
 	rd->block.len = p.acked < p.on_disk ? p.acked : p.on_disk;
 	rd->partial_crc = p.last_crc;
 	rd->crc_held = true;

@@ -350,7 +350,7 @@ static int open_new(struct block_pool *bp, struct write_request *q, struct repli
 /* The claimed replica against the request (hdfs-wire 5.5). */
 static int check_existing(const struct replica *r, const struct write_request *q, struct err *err)
 {
-	struct progress_now p = {r->len, r->len, r->len, 0};
+	struct progress_now p = {r->len, r->len, r->len, 0, false};
 	bool finalized = r->state == REPLICA_FINALIZED, rbw = r->state == REPLICA_RBW;
 	bool append = q->stage == STAGE_APPEND, streaming = q->stage == STAGE_STREAMING_RECOVERY;
 	bool gs_ok = append ? r->gs == q->block.gs : r->gs >= q->block.gs && r->gs <= q->new_gs;
@@ -427,10 +427,9 @@ static int reopen_with(struct replica *r, const struct write_request *q, struct 
 	if (!rc && r->len % r->bytes_per_crc)
 		rc = meta_cut_crc(w->fd, w->fd_meta, r->crc_type, r->bytes_per_crc, r->len, r->len,
 				  &crc);
-	if (!rc) {
-		atomic_store(&r->write_state->prog.final, false);
-		progress_set(&r->write_state->prog, r->len, r->len, r->len, crc);
-	}
+	if (!rc)
+		progress_set(&r->write_state->prog,
+			     &(struct progress_now){r->len, r->len, r->len, crc, false});
 	return rc;
 }
 

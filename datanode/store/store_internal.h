@@ -498,11 +498,11 @@ int slice_error(struct slice *sl, int rc);
 struct progress_now {
 	uint64_t received, on_disk, acked;
 	uint32_t last_crc;
+	bool final;
 };
 /** What a writer published last, all of one moment; wait-free for the writer. */
 struct progress_now progress_get(struct progress *p);
-void progress_set(struct progress *p, uint64_t received, uint64_t on_disk, uint64_t acked,
-		  uint32_t last_crc);
+void progress_set(struct progress *p, const struct progress_now *now);
 /** For a wait on block_pool.changed. */
 void store_deadline_in(struct timespec *ts, uint32_t ms);
 

@@ -92,6 +92,43 @@ static void a_move_leaves_the_files_of_a_new_replica_alone(void **state)
 	assert_readable(f, 5, 1001, 900);
 }
 
+/* ---- what a reader sees of a replica that is finished and reopened ---- */
+
+#define LOOKS 100000 /* at each of both */
+#define LAST_CRC 7 /* while it is written; 0 when it is final, and its CRCs are in the meta file */
+
+static atomic_bool enough;
+
+static void *turn(void *arg)
+{
+	while (!enough) {
+		replica_loaded_rbw(arg, LAST_CRC);
+		replica_set_final(arg);
+	}
+	return NULL;
+}
+
+static void a_crc_and_the_end_of_writing_are_of_one_moment(void **state)
+{
+	struct write_state w = {.writer = NULL};
+	struct replica r = {.len = 700, .write_state = &w};
+	uint32_t wrong = 0, of_each[2] = {0};
+	pthread_t other;
+
+	(void)state;
+	replica_set_final(&r);
+	assert_int_equal(pthread_create(&other, NULL, turn, &r), 0);
+	while (of_each[0] < LOOKS || of_each[1] < LOOKS) {
+		const struct progress_now p = progress_get(&w.prog);
+
+		wrong += p.final != (p.last_crc == 0);
+		of_each[p.final]++;
+	}
+	enough = true;
+	assert_int_equal(pthread_join(other, NULL), 0);
+	assert_int_equal(wrong, 0);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 #define T2(f) cmocka_unit_test_setup_teardown(f, setup_two, teardown)
 
@@ -100,6 +137,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_replica_that_is_appended_to_while_it_is_checked_is_not_corrupt),
 		T2(a_move_leaves_the_files_of_a_new_replica_alone),
+		cmocka_unit_test(a_crc_and_the_end_of_writing_are_of_one_moment),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
