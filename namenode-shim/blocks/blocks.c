@@ -549,6 +549,8 @@ void blocks_report(struct blocks *bs, struct storage *st, const struct block *r,
 	const uint8_t unit = unit_of(r->id);
 	struct replica *rep;
 
+	if (st->failed)
+		return; /* said before it failed; its node reports afresh when it is back */
 	if (!b || (unit && unit >= b->repl)) {
 		if (!first)
 			dn_order_invalidate(st->dn, r->id, r->gs, true);
@@ -620,7 +622,7 @@ void blocks_report_corrupt(struct blocks *bs, const struct block *r, const struc
 	if (!b || (r->gs && r->gs != b->b.gs))
 		return;
 	rep = blk_find_on_node(b, dn, unit_of(r->id));
-	if (!rep && by_node && st && !st->reported && unit_of(r->id) < b->repl) {
+	if (!rep && by_node && st && !st->failed && !st->reported && unit_of(r->id) < b->repl) {
 		rep = add_replica(b, st, unit_of(r->id));
 		if (rep)
 			*rep = (struct replica){.st = st,

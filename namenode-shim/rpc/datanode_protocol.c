@@ -218,7 +218,7 @@ static void lose_storage(struct nn *nn, struct dn *dn, struct storage *st)
 		dn->uuid, st->id, (unsigned long long)st->nblocks);
 	st->failed = true;
 	st->failed_ns = clock_mono_ns();
-	st->reported = false;
+	st->reported = st->listing = false;
 	blocks_forget(&nn->blocks, dn, st);
 }
 

@@ -64,6 +64,13 @@ static struct storage *storage_of(struct dn *dn, const Hd__DatanodeStorageProto 
 						 : STORAGE_DISK);
 }
 
+static void next_storage(struct report_walk *w)
+{
+	w->at++;
+	w->taking = false;
+	w->rd.done = 0;
+}
+
 static void end_storage(struct req *q, const struct dn *dn, struct storage *st)
 {
 	struct report_walk *w = q->report;
@@ -71,8 +78,7 @@ static void end_storage(struct req *q, const struct dn *dn, struct storage *st)
 	blocks_report_end(&q->nn->blocks, st);
 	log_info("op=block_report datanode=%s storage=%s replicas=%llu first=%d", dn->uuid, st->id,
 		 (unsigned long long)w->count, w->first);
-	w->at++;
-	w->taking = false;
+	next_storage(w);
 }
 
 /* A slice of one storage's list; REQ_PARK: there is more. */
@@ -88,6 +94,10 @@ static int take_storage_blocks(struct req *q, struct dn *dn, const Hdd__StorageB
 				       "storage id %.80s is refused: empty, too long, or "
 				       "more than %d storages",
 				       p->storage->storageuuid, DN_STORAGES_MAX);
+	if (st->failed) { /* after the list was made */
+		next_storage(w);
+		return 0;
+	}
 	if (w->taking) {
 		rc = take_some(w, &q->nn->blocks, st);
 		if (!rc)
