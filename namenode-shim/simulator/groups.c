@@ -205,9 +205,8 @@ void group_decode(struct sim_node *d, const struct sim_order *o)
 		const unsigned u = o->unit[i];
 		const struct block b = {ec_id_of(o->b.id, u), o->b.gs, group_unit_len(o->b.len, u)};
 		struct sim_node *to = &sim.node[o->to[i]];
-		const struct sim_replica *old = node_find(to, b.id);
 
-		if (!to->up || (old && (old->b.gs >= b.gs || old->state == REPLICA_FINALIZED)))
+		if (!node_takes_copy(to, &b))
 			continue;
 		sim_say("%s: makes unit %u of %lld again at %s", d->uuid, u, (long long)o->b.id,
 			to->uuid);

@@ -205,20 +205,26 @@ void node_start(struct sim_node *d);
 struct sim_replica *node_find(struct sim_node *d, int64_t id);
 struct sim_replica *node_add(struct sim_node *d, const struct block *b, enum replica_state state);
 void node_remove(struct sim_node *d, struct sim_replica *r);
+/** It is up, and a copy of @b may take the place of what it has: may_replace() of the store. */
+bool node_takes_copy(struct sim_node *d, const struct block *b);
 /** @method answered; *c holds what it said. */
 int node_call(const struct sim_node *d, struct sim_call *c, const char *method, const void *msg);
 struct sim_order *order_add(struct sim_node *d, const struct block *b, int kind);
 void order_target(struct sim_order *o, const Hd__DatanodeInfoProto *t);
-/** A recovery ended: @n replicas, of a group its units, are at these nodes; -1: a unit is nowhere.
- *  @n is 0: the block is to be removed. */
-void order_commit(const struct sim_node *d, const struct sim_order *o, const int *at, int n,
-		  uint64_t len);
 void node_tell(struct sim_node *d, const struct block *b,
 	       Hdd__ReceivedDeletedBlockInfoProto__BlockStatus status);
 struct sim_node *node_of(const char *uuid);
 /** A replica is lost, or its bytes change, and the node says so at once: a NameNode that does not
  *  know may choose this one to stay. Never the last good one but one. */
 void node_lose_some(void);
+
+/* recovery.c */
+/** @d is the primary. */
+void node_recover(struct sim_node *d, const struct sim_order *o);
+/** A recovery ended: @n replicas, of a group its units, are at these nodes; -1: a unit is nowhere.
+ *  @n is 0: the block is to be removed. */
+void order_commit(const struct sim_node *d, const struct sim_order *o, const int *at, int n,
+		  uint64_t len);
 
 /* writers.c */
 void writer_init(struct sim_writer *w, int i);
