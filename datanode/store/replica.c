@@ -62,8 +62,15 @@ void replica_uncount(const struct replica *r)
 	atomic_fetch_sub(&r->slice->blocks, 1);
 }
 
+void slice_note_stamp_locked(struct slice *sl, uint64_t gs)
+{
+	if (gs > sl->newest_gs)
+		sl->newest_gs = gs;
+}
+
 void replica_add_locked(struct block_pool *bp, struct replica *r)
 {
+	slice_note_stamp_locked(r->slice, r->gs);
 	r->refs++;
 	replica_map_add(&bp->map, r->id, r);
 	list_add_tail(&r->slice->replicas, &r->in_slice);
@@ -83,6 +90,7 @@ static void leave_slice(struct replica *r)
 void replica_set_slice_locked(struct replica *r, struct slice *sl)
 {
 	leave_slice(r);
+	slice_note_stamp_locked(sl, r->gs);
 	r->slice = sl;
 	list_add_tail(&sl->replicas, &r->in_slice);
 }

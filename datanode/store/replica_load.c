@@ -289,6 +289,7 @@ static bool resolve(struct scan *sc, struct replica *r, const struct replica *wa
 	const bool wins = !sc->again && (same ? r->state == REPLICA_FINALIZED : is_better(r, was));
 
 	pthread_mutex_lock(&bp->lock);
+	slice_note_stamp_locked(r->slice, r->gs); /* also of one that is not served */
 	old = replica_find_locked(bp, r->id);
 	if (!old || old->slice != was->slice || old->gs != was->gs || old->len != was->len ||
 	    old->place != was->place) {
@@ -658,6 +659,9 @@ int slice_load(struct slice *sl, bool again, struct err *err)
 			"make every directory there readable for the user of this process, or repair the disk");
 		return rc;
 	}
+	pthread_mutex_lock(&sl->bp->lock);
+	sl->loaded = true;
+	pthread_mutex_unlock(&sl->bp->lock);
 	tell_odd(&sc);
 	log_info("op=load dir=%s pool=%s replicas=%" PRIu64 " bytes=%" PRIu64
 		 " indexed=%u listed=%u ms=%" PRIu64,

@@ -256,18 +256,26 @@ static int check_length(const struct replica *r, struct err *err)
 	return 0;
 }
 
+/* A replica of @b, of its stamp or a newer one, may be there. */
+static bool slice_may_have_locked(const struct slice *sl, const struct block *b)
+{
+	return !sl->loaded || b->gs <= sl->newest_gs;
+}
+
 /* A primary drops the block when all nodes say so: what is on a volume that is out of service may
- * be here again soon. Not bytes that were written after it went: stamps only grow. */
+ * be here again soon. */
 static int not_here_locked(const struct block_pool *bp, const struct block *b, struct err *err)
 {
-	const uint32_t out = store_failed_count(bp->store);
+	for (uint32_t i = 0; i < bp->store->volume_count; i++) {
+		const struct slice *sl = &bp->slices[i];
 
-	return out && b->gs <= bp->out_gs
-		       ? err_set(err, -EIO,
-				 "blk_%" PRId64
-				 " is not here, and %u directories are out of service",
-				 b->id, out)
-		       : err_set(err, -ENOENT, "blk_%" PRId64 " is not here", b->id);
+		if (sl->vol->failed && slice_may_have_locked(sl, b))
+			return err_set(err, -EIO,
+				       "blk_%" PRId64 " is not here, but may be in %s, which is "
+				       "out of service",
+				       b->id, sl->vol->path);
+	}
+	return err_set(err, -ENOENT, "blk_%" PRId64 " is not here", b->id);
 }
 
 int replica_init_recovery(struct block_pool *bp, const struct block *b, uint64_t recovery_id,
@@ -348,6 +356,7 @@ static int restamp_copy(struct block_pool *bp, int64_t id, uint64_t gs, uint64_t
 
 		rc = r->state == REPLICA_FINALIZED && r->len == len && old_gs <= gs ? 0 : -EEXIST;
 		if (!rc) {
+			slice_note_stamp_locked(r->slice, gs);
 			pthread_mutex_unlock(&bp->lock);
 			rc = pair_restamp(r->slice->fd, id, r->place, old_gs, len, gs, len);
 			rc = rc ? rc : path_sync_dir(r->slice->fd, r->place, id);
@@ -503,6 +512,7 @@ int replica_update_recovery(struct block_pool *bp, const struct block *b, uint64
 		pthread_mutex_unlock(&bp->lock);
 		return rc;
 	}
+	slice_note_stamp_locked(r->slice, recovery_id);
 	pthread_mutex_unlock(&bp->lock);
 
 	sl = r->slice;

@@ -110,10 +110,6 @@ static void writer_publish_open(struct replica_writer *w, struct replica *r,
 	w->bytes_per_crc = r->bytes_per_crc;
 	w->pin = q->pin && bp->store->pinning;
 	pthread_mutex_lock(&bp->lock);
-	if (r->gs > bp->newest_gs)
-		bp->newest_gs = r->gs;
-	if (bp->out_gs == UINT64_MAX)
-		bp->out_gs = bp->newest_gs;
 	r->refs++;
 	r->write_state->writer = w;
 	r->write_state->stop = q->stop;
@@ -464,6 +460,7 @@ static int claim_existing(struct block_pool *bp, const struct write_request *q,
 		if (rc) {
 			replica_release_locked(bp, r);
 		} else {
+			slice_note_stamp_locked(r->slice, q->new_gs);
 			r->write_state->stop = q->stop;
 			r->write_state->stop_arg = q->stop_arg;
 			*ret = r;

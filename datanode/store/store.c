@@ -382,7 +382,6 @@ static struct block_pool *pool_new(struct store *s, const struct store_namespace
 		return NULL;
 	bp->store = s;
 	bp->ns = *ns;
-	bp->out_gs = UINT64_MAX;
 	for (uint32_t i = 0; i < STORE_VOLUMES_MAX; i++) {
 		bp->slices[i].fd = -1;
 		bp->slices[i].bp = bp;

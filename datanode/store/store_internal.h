@@ -132,8 +132,10 @@ struct volume {
 struct slice {
 	struct volume *vol;                /* borrowed */
 	struct block_pool *bp;             /* borrowed */
-	struct list replicas;              /* struct replica; pool lock, as these two */
+	struct list replicas;              /* struct replica; pool lock, as the next three */
 	struct list walks;                 /* struct walk: walks through them that are under way */
+	bool loaded;                       /* all of them were in the map at one time */
+	uint64_t newest_gs;                /* stamp of one of them so far */
 	uint32_t waiters;                  /* for a writer to stop, a file operation to end */
 	bool empty_trash, remove_previous; /* for the deleter; store lock */
 	int fd; /* <volume>/current/<pool>/current; -1: volume out of service */
@@ -193,10 +195,6 @@ struct block_pool {
 	/* so often some replica was cut; under the lock, after the replica says so */
 	atomic_uint_fast64_t cuts;
 	struct slice slices[STORE_VOLUMES_MAX];
-	/* newest stamp that was written here in this process's life, and what it was when a volume
-	 * went out of service last: such a volume has no bytes of a newer one. UINT64_MAX: one was
-	 * out before anything was written. Under the lock */
-	uint64_t newest_gs, out_gs;
 	bool trash_known; /* store lock */
 	atomic_bool trash;
 };
@@ -452,6 +450,8 @@ uint64_t pair_bytes(const struct replica *r);
 void replica_count(const struct replica *r);
 void replica_uncount(const struct replica *r);
 struct replica *replica_find_locked(struct block_pool *bp, int64_t id);
+/** The slice has a replica of stamp @gs, or is about to: before its files have the stamp. */
+void slice_note_stamp_locked(struct slice *sl, uint64_t gs);
 /** Into the map, which takes a reference. */
 void replica_add_locked(struct block_pool *bp, struct replica *r);
 void replica_remove_locked(struct block_pool *bp, struct replica *r);

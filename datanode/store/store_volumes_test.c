@@ -485,6 +485,146 @@ static void a_walk_sees_what_stays_while_others_come_and_go(void **state)
 	pthread_join(t, NULL);
 }
 
+/* ---- what may be in a directory that is out of service ---- */
+
+static void lose_first(struct fix *f)
+{
+	struct storage_info a;
+	char cmd[512];
+
+	store_volume_info(f->s, 0, f->bp, &a);
+	(void)snprintf(cmd, sizeof(cmd), "mv %s/current %s/gone", f->vol[0], f->vol[0]);
+	assert_int_equal(system(cmd), 0);
+	store_volume_suspect(f->s, a.uuid);
+	store_volume_info(f->s, 0, f->bp, &a);
+	assert_true(a.failed);
+}
+
+static void start_with_first(struct fix *f)
+{
+	char cmd[512];
+
+	fix_close(f);
+	(void)snprintf(cmd, sizeof(cmd), "mv %s/gone %s/current", f->vol[0], f->vol[0]);
+	assert_int_equal(system(cmd), 0);
+	assert_int_equal(fix_open(f), 0);
+}
+
+static void assert_recovery(struct fix *f, int64_t id, uint64_t gs, int rc)
+{
+	struct replica_info i;
+
+	assert_int_equal(
+		replica_init_recovery(f->bp, &(struct block){id, gs, 0}, gs + 1000, &i, &f->err),
+		rc);
+}
+
+static void put_copy(struct fix *f, int64_t id, uint64_t gs, enum storage_type type)
+{
+	struct write_request q = create_request(id, gs);
+	struct replica_writer *w = NULL;
+
+	q.from_client = false;
+	q.storage_type = type;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	put_bytes(w, 0, 100);
+	assert_int_equal(replica_finalize(w, 100, SYNC_NEVER, NULL, &f->err), 0);
+}
+
+static void what_was_loaded_may_be_on_a_disk_that_went(void **state)
+{
+	struct fix *f = *state;
+
+	replica_write_close(make_rbw(f, 5, 9000, 100), false);
+	fix_reopen(f);
+	put_copy(f, 6, 1005, STORAGE_DISK);
+	lose_first(f);
+	assert_recovery(f, 5, 9000, -EIO);
+	assert_recovery(f, 7, 9001, -ENOENT);
+	make_finalized(f, 8, 9500, 100); /* elsewhere */
+	assert_recovery(f, 7, 9001, -ENOENT);
+}
+
+/* Each gives block @id, which is in the first directory, the stamp @gs. */
+static void by_ending_its_write(struct fix *f, int64_t id, uint64_t gs)
+{
+	struct write_request q = create_request(id, gs - 5);
+	struct replica_writer *w = NULL;
+
+	replica_write_close(make_rbw(f, id, gs - 5, 800), false);
+	q.stage = STAGE_CLOSE_RECOVERY;
+	q.new_gs = gs;
+	q.min_bytes = 800;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+}
+
+static void by_going_on(struct fix *f, int64_t id, uint64_t gs)
+{
+	struct write_request q = create_request(id, gs - 5);
+	struct replica_writer *w = NULL;
+
+	make_finalized(f, id, gs - 5, 800);
+	q.stage = STAGE_APPEND;
+	q.new_gs = gs;
+	q.min_bytes = 800;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	replica_write_close(w, false);
+}
+
+static void recover(struct fix *f, int64_t id, uint64_t old_gs, uint64_t gs, int64_t new_id)
+{
+	const struct block b = {id, old_gs, 0};
+	char uuid[BLOCK_UUID_MAX];
+	struct replica_info i;
+
+	assert_int_equal(replica_init_recovery(f->bp, &b, gs, &i, &f->err), 0);
+	assert_int_equal(replica_update_recovery(f->bp, &b, gs, 500, new_id, uuid, &f->err), 0);
+}
+
+static void by_recovery(struct fix *f, int64_t id, uint64_t gs)
+{
+	replica_write_close(make_rbw(f, id, gs - 5, 800), false);
+	recover(f, id, gs - 5, gs, id);
+}
+
+static void as_a_copy_cut_off(struct fix *f, int64_t id, uint64_t gs)
+{
+	make_finalized(f, id + 100, gs - 5, 800);
+	recover(f, id + 100, gs - 5, gs, id);
+}
+
+static void as_a_copy_cut_off_before(struct fix *f, int64_t id, uint64_t gs)
+{
+	as_a_copy_cut_off(f, id, gs - 10);
+	assert_int_equal(fix_move(f, &(struct block){id + 100, gs - 15, 800}, STORAGE_SSD), 0);
+	recover(f, id + 100, gs - 15, gs, id);
+}
+
+static void by_a_move(struct fix *f, int64_t id, uint64_t gs)
+{
+	put_copy(f, id, gs, STORAGE_SSD);
+	assert_int_equal(fix_move(f, &(struct block){id, gs, 100}, STORAGE_DISK), 0);
+}
+
+static void a_stamp_counts_however_it_came(void **state)
+{
+	void (*const ways[])(struct fix *, int64_t, uint64_t) = {
+		by_ending_its_write,      by_going_on, by_recovery, as_a_copy_cut_off,
+		as_a_copy_cut_off_before, by_a_move,
+	};
+	struct fix *f = *state;
+	uint64_t gs = 9000;
+	int64_t id = 10;
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++, id++, gs += 100) {
+		ways[i](f, id, gs);
+		lose_first(f);
+		assert_recovery(f, id, gs, -EIO);
+		assert_recovery(f, 7, gs + 1, -ENOENT);
+		start_with_first(f);
+	}
+}
+
 static void a_volume_that_is_dead_at_start_is_tolerated_when_told_so(void **state)
 {
 	struct fix *f = *state;
@@ -498,7 +638,10 @@ static void a_volume_that_is_dead_at_start_is_tolerated_when_told_so(void **stat
 	o.failed_tolerated = 1;
 	assert_int_equal(store_open(&o, &f->s, &f->err), 0);
 	assert_int_equal(store_attach(f->s, &NS, &f->bp, &f->err), 0);
+	/* nobody knows what is there, and stamps of writes do not come in order */
+	assert_recovery(f, 7, 9000, -EIO);
 	make_finalized(f, 5, 1001, 100);
+	assert_recovery(f, 7, 9000, -EIO);
 	assert_readable(f, 5, 1001, 100);
 	store_volume_info(f->s, 1, f->bp, &i);
 	assert_true(i.failed);
@@ -525,6 +668,8 @@ int main(void)
 		T2(a_directory_that_was_used_before_is_not_made_anew),
 		T2(a_report_of_a_small_volume_does_not_walk_the_large_one),
 		T2(a_walk_sees_what_stays_while_others_come_and_go),
+		T2(what_was_loaded_may_be_on_a_disk_that_went),
+		T2(a_stamp_counts_however_it_came),
 		TC(a_volume_that_is_dead_at_start_is_tolerated_when_told_so),
 	};
 

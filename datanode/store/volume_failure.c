@@ -126,13 +126,6 @@ static int drop_replica(void *arg, struct replica *r)
 	return 0;
 }
 
-static void note_stamp(struct block_pool *bp)
-{
-	pthread_mutex_lock(&bp->lock);
-	bp->out_gs = bp->newest_gs ? bp->newest_gs : UINT64_MAX;
-	pthread_mutex_unlock(&bp->lock);
-}
-
 static void drop_replicas(struct volume *v)
 {
 	struct store *s = v->store;
@@ -154,10 +147,8 @@ void volume_out(struct volume *v, int rc)
 	log_error("op=volume dir=%s storage=%s rc=%d: out of service: %s", v->path, v->uuid, rc,
 		  reason_of(rc));
 	metric_add(METRIC_DN_VOLUME_FAILURES, 1);
-	for (uint32_t p = 0; p < pool_count(s); p++) {
-		note_stamp(s->pools[p]);
+	for (uint32_t p = 0; p < pool_count(s); p++)
 		(void)slice_walk(&s->pools[p]->slices[v->idx], stop_writer, NULL, NULL);
-	}
 	drop_replicas(v);
 	deferred_sync_give_up(v);
 	pthread_rwlock_rdlock(&s->listener_lock);
