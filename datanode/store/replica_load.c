@@ -234,6 +234,25 @@ static bool is_better(const struct replica *a, const struct replica *b)
 	return a->slice->vol->type != STORAGE_RAM_DISK && b->slice->vol->type == STORAGE_RAM_DISK;
 }
 
+/* As its files say it now: a record of the index may be wrong about a file that was cut in its
+ * place, or went with a repair of the file system. False: they are not both there. */
+static bool look_at_files(struct replica *r)
+{
+	char name[STORE_NAME_MAX];
+	struct stat st;
+
+	if (r->state != REPLICA_FINALIZED)
+		return true; /* never from the index */
+	path_meta(name, r->place, r->id, r->gs);
+	if (faccessat(r->slice->fd, name, F_OK, 0))
+		return false;
+	path_data(name, r->place, r->id);
+	if (fstatat(r->slice->fd, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
+		return false;
+	r->len = (uint64_t)st.st_size;
+	return true;
+}
+
 /* One file under two names. *@ret_links: how many names it has. */
 static bool same_inode(const struct replica *a, const struct replica *b, uint64_t *ret_links)
 {
@@ -278,15 +297,17 @@ static void free_loser(struct replica *r)
 }
 
 /* In the map is another one of this block, as it was just now. While the node starts, the better
- * one of both stays; later, the one that is served. The files are looked at without the lock;
- * false: look again. */
+ * one of both stays; later, the one that is served. Nothing is removed for one whose files are not
+ * there. The files are looked at without the lock; false: look again. */
 static bool resolve(struct scan *sc, struct replica *r, const struct replica *was)
 {
 	struct block_pool *bp = sc->sl->bp;
-	struct replica *old, win = *was, lose = *r;
+	struct replica *old, there = *was, win, lose;
 	uint64_t links = 0;
+	const bool r_is_there = look_at_files(r), is_there = look_at_files(&there);
 	const bool same = same_inode(was, r, &links);
-	const bool wins = !sc->again && (same ? r->state == REPLICA_FINALIZED : is_better(r, was));
+	const bool better = same ? r->state == REPLICA_FINALIZED : is_better(r, &there);
+	const bool wins = !sc->again && r_is_there && (!is_there || better);
 
 	pthread_mutex_lock(&bp->lock);
 	slice_note_stamp_locked(r->slice, r->gs); /* also of one that is not served */
@@ -296,15 +317,16 @@ static bool resolve(struct scan *sc, struct replica *r, const struct replica *wa
 		pthread_mutex_unlock(&bp->lock);
 		return false;
 	}
+	win = wins ? *r : there;
+	lose = wins ? there : *r;
 	if (wins) {
-		win = *r;
-		lose = *old;
 		replica_uncount(old);
 		replica_remove_locked(bp, old);
 		add_locked(bp, r);
 	}
 	pthread_mutex_unlock(&bp->lock);
-	drop_loser(sc, &win, &lose, same, links);
+	if (r_is_there && is_there)
+		drop_loser(sc, &win, &lose, same, links);
 	if (!wins)
 		free_loser(r);
 	return true;

@@ -262,15 +262,19 @@ static void odd_directories_are_listed_each_time(void **state)
 
 /* ---- an index that lies: well-formed, with the right stamps ---- */
 
-/* @n entries for the first directory, under the stamp that it has now. */
-static void lie(struct fix *f, const struct index_entry *list, uint32_t n, bool other_boot)
+/* @n entries for the first directory of a volume, under the stamp that it has now. */
+static void lie_on(struct slice *sl, const struct index_entry *list, uint32_t n, bool other_boot)
 {
-	struct slice *sl = &f->bp->slices[0];
 	struct dir_stamp now;
 
 	assert_int_equal(dir_stamp_read(sl->fd, HERE, &now), 0);
 	now.boot[0] ^= other_boot;
 	assert_int_equal(replica_index_write(sl->index, 0, &now, list, n), 0);
+}
+
+static void lie(struct fix *f, const struct index_entry *list, uint32_t n, bool other_boot)
+{
+	lie_on(&f->bp->slices[0], list, n, other_boot);
 }
 
 static void a_replica_that_is_not_there_is_not_read_and_goes(void **state)
@@ -416,21 +420,22 @@ static void the_index_of_another_volume_is_not_believed(void **state)
 	assert_whole(f, 1, 1001, 1000);
 }
 
-static void of_two_replicas_the_better_one_is_served(void **state)
+/* Everything is on both volumes, with an index of each. */
+static void fill_both(struct fix *f)
 {
-	struct fix *f = *state;
-	char cmd[500];
-
 	fill(f);
 	fix_close(f);
-	/* a copy of everything, then a newer one on the first volume */
-	(void)snprintf(cmd, sizeof(cmd),
-		       "cp -r %s/current/" POOL "/current/finalized %s/current/" POOL "/current/",
-		       f->vol[0], f->vol[1]);
-	assert_int_equal(system(cmd), 0);
+	sh(f, "cp -r finalized %s/current/" POOL "/current/", f->vol[1]);
 	f->opts.keep_duplicates = true;
 	assert_int_equal(fix_open(f), 0);
 	assert_int_equal(slice_index_round(&f->bp->slices[1], LATER), 2);
+}
+
+static void of_two_replicas_the_better_one_is_served(void **state)
+{
+	struct fix *f = *state;
+
+	fill_both(f);
 	fix_close(f);
 	sh(f, "mv " HERE "/blk_1_1001.meta " HERE "/blk_1_1005.meta");
 	assert_int_equal(fix_open(f), 0);
@@ -438,6 +443,57 @@ static void of_two_replicas_the_better_one_is_served(void **state)
 	fix_reopen(f); /* both from their indexes */
 	assert_whole(f, 1, 1005, 1000);
 	assert_whole(f, 2, 1001, 1000);
+}
+
+/* After a move between volumes that a kill cut short a file was cut in its place, on either volume,
+ * and a repair took one away, on either volume: both indexes still say that all is there. */
+static void a_wrong_index_costs_no_good_replica(void **state)
+{
+	const struct index_entry all[] = {{1, 1001, 1000, false},
+					  {2, 1001, 1000, false},
+					  {3, 1001, 1000, false},
+					  {4, 1001, 1000, false},
+					  {5, 1001, 1000, false}};
+	struct fix *f = *state;
+	char other[300];
+
+	(void)snprintf(other, sizeof(other), "%s/current/" POOL "/current/" HERE, f->vol[1]);
+	fill_both(f);
+	put_block(f, HERE, 4, 1001, 1000);
+	sh(f, "mv " HERE "/blk_4* %s", other);
+	put_block(f, HERE, 5, 1001, 1000);
+	lie_on(&f->bp->slices[0], all, 5, false);
+	lie_on(&f->bp->slices[1], all, 5, false);
+	fix_close(f);
+	sh(f, "truncate -s 512 " HERE "/blk_1");
+	sh(f, "truncate -s 512 %s/blk_2", other);
+	f->opts.keep_duplicates = false;
+	assert_int_equal(fix_open(f), 0);
+	for (int64_t id = 1; id <= 5; id++)
+		assert_whole(f, id, 1001, 1000);
+	/* but one of two good ones goes, as ever */
+	sh(f, "test $(ls " HERE "/blk_3 %s/blk_3 2>/dev/null | wc -l) = 1", other);
+}
+
+/* The same for a volume that comes while the others serve. */
+static void a_replica_that_comes_stays_when_the_served_one_is_gone(void **state)
+{
+	const struct index_entry all[] = {{1, 1001, 1000, false},
+					  {2, 1001, 1000, false},
+					  {3, 1001, 1000, false},
+					  {4, 1001, 1000, false}};
+	struct fix *f = *state;
+	char other[300];
+
+	(void)snprintf(other, sizeof(other), "%s/current/" POOL "/current", f->vol[1]);
+	fill(f);
+	put_block(f, "aside", 4, 1001, 1000);
+	lie(f, all, 4, false);
+	fix_reopen(f);
+	sh(f, "mkdir -p %s/" HERE " && mv aside/* %s/" HERE " && rmdir aside", other, other);
+	assert_int_equal(slice_load(&f->bp->slices[1], true, &f->err), 0);
+	fix_reopen(f);
+	assert_whole(f, 4, 1001, 1000);
 }
 
 /* A move from rbw/ that a kill cut short, while the directory has its record already. */
@@ -476,6 +532,8 @@ int main(void)
 		ONE(a_damaged_index_costs_a_listing),
 		BOTH(the_index_of_another_volume_is_not_believed),
 		BOTH(of_two_replicas_the_better_one_is_served),
+		BOTH(a_wrong_index_costs_no_good_replica),
+		BOTH(a_replica_that_comes_stays_when_the_served_one_is_gone),
 		ONE(a_name_in_rbw_of_a_replica_of_the_index_goes),
 	};
 
