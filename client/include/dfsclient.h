@@ -562,8 +562,9 @@ DFS_API int dfs_begin_close(struct dfs_queue *q, struct dfs_file *f, const struc
  * function is called. One thread can have many reads under way so, and small ones (32 KiB at most)
  * from a data node of ours cost the least: they share a connection. dfs_queue_run() waits for the
  * NameNode when it does not know where the bytes are, and for data nodes when a read does not go
- * well, or is of an erasure-coded file or of one that is being written. -EAGAIN when 16,384 reads
- * are under way.
+ * well, or is of an erasure-coded file or of one that is being written. The deadline of a small
+ * read stands while nobody runs the queue: at most a second of a pause counts. -EAGAIN when 16,384
+ * reads are under way.
  */
 DFS_API int dfs_begin_pread(struct dfs_queue *q, struct dfs_file *f, void *buf, size_t len,
 			    uint64_t offset, size_t *ret, const struct dfs_then *then,

@@ -21,6 +21,9 @@ struct call {
 	struct fetch f;
 	bool has_stream; /* counted; f.rs is it, until it is used up or fails */
 	uint32_t tag;
+	bool is_sent;      /* in conn->calls */
+	bool is_over;      /* it was cancelled: nothing is left but its answer, which is to come */
+	uint64_t sent_ns;  /* by q->watched_ns */
 	bool is_cancelled; /* lock */
 	size_t *ret;       /* the caller's */
 	struct dfs_then then;
@@ -31,13 +34,16 @@ struct conn {
 	struct list link;  /* in q->conns */
 	struct sock *s;    /* owned */
 	struct list calls; /* of struct call, in the order sent */
-	uint32_t owed;     /* answers: of these calls, and of those that were cancelled */
-	uint64_t heard_ns; /* something came, or the first one was sent */
+	uint32_t owed;     /* answers: of these calls */
 	uint8_t *out;      /* owned */
 	size_t out_len, out_sent, out_cap;
 	bool readable;
 	int polled; /* index in the last fds, or -1 */
 };
+
+/* Of time in which the queue neither ran nor waited so much counts at a time. What came meanwhile
+ * lies in the sockets, or at a node whose socket is full. */
+#define AWAY_NS NS_PER_S
 
 struct read_queue {
 	struct rpc_beside beside;
@@ -53,6 +59,9 @@ struct read_queue {
 	uint32_t conn_count;
 	struct list streams;
 	uint32_t stream_count;
+	uint64_t watched_ns; /* runner: the clock of small reads, which stands while nobody looks */
+	uint64_t looked_ns;  /* when it was advanced */
+	bool is_waiting;     /* since then */
 };
 
 static struct read_queue *of_beside(struct rpc_beside *b)
@@ -102,7 +111,8 @@ static void stream_over(struct read_queue *q, struct call *k)
 	k->has_stream = false;
 }
 
-/* The call is in no list of the runner's any more. */
+/* The call is in no list of the runner's any more; but one that is sent stays there until its
+ * answer comes. */
 static void end(struct read_queue *q, struct call *k, ssize_t n, const struct err *err)
 {
 	const struct dfs_then then = k->then;
@@ -110,6 +120,7 @@ static void end(struct read_queue *q, struct call *k, ssize_t n, const struct er
 
 	stream_over(q, k);
 	reader_fetch_forget(&k->f);
+	k->is_over = true;
 	pthread_mutex_lock(&q->lock);
 	list_del(&k->all);
 	list_del(&k->fresh);
@@ -118,7 +129,8 @@ static void end(struct read_queue *q, struct call *k, ssize_t n, const struct er
 	pthread_mutex_unlock(&q->lock);
 	if (n >= 0)
 		*k->ret = (size_t)n;
-	free(k);
+	if (!k->is_sent)
+		free(k);
 	if (n < 0)
 		(void)api_err(&out, err, (int)n);
 	then.done(then.arg, n < 0 ? (int)n : 0, n < 0 ? &out : NULL);
@@ -127,6 +139,7 @@ static void end(struct read_queue *q, struct call *k, ssize_t n, const struct er
 static void leave(struct call *k)
 {
 	list_del(&k->link);
+	k->is_sent = false;
 }
 
 /* Not by this way: take() does it. */
@@ -143,8 +156,12 @@ static void conn_end(struct read_queue *q, struct conn *c)
 {
 	struct list *l;
 
-	while ((l = list_pop(&c->calls)))
-		do_slowly(q, of_link(l));
+	while ((l = list_pop(&c->calls))) {
+		if (of_link(l)->is_over)
+			free(of_link(l));
+		else
+			do_slowly(q, of_link(l));
+	}
 	list_del(&c->link);
 	q->conn_count--;
 	if (c->s)
@@ -225,8 +242,9 @@ static int small_begin(struct read_queue *q, struct call *k)
 	k->tag = c->s->tag;
 	leave(k);
 	list_add_tail(&c->calls, &k->link);
-	if (c->owed++ == 0)
-		c->heard_ns = clock_mono_ns();
+	k->is_sent = true;
+	k->sent_ns = q->watched_ns;
+	c->owed++;
 	return 1;
 }
 
@@ -238,17 +256,16 @@ static struct call *call_find(struct conn *c, uint32_t tag)
 	return NULL;
 }
 
-/* The answer to @k, which may be NULL: cancelled meanwhile. How many calls are over. */
+/* The answer to @k. How many calls are over. */
 static int small_take(struct read_queue *q, struct call *k, const struct small_read_answer *a,
 		      const uint8_t *bytes)
 {
-	bool good;
-
-	if (!k)
-		return 0;
 	leave(k);
-	good = small_read_take(a, bytes, k->buf, (uint32_t)k->len);
-	if (!good) {
+	if (k->is_over) {
+		free(k);
+		return 0;
+	}
+	if (!small_read_take(a, bytes, k->buf, (uint32_t)k->len)) {
 		do_slowly(q, k);
 		return 0;
 	}
@@ -257,27 +274,77 @@ static int small_take(struct read_queue *q, struct call *k, const struct small_r
 	return 1;
 }
 
-static int conn_take(struct read_queue *q, struct conn *c)
+static bool is_late(const struct read_queue *q, const struct call *k)
+{
+	return q->watched_ns - k->sent_ns >= stream_timeout_ns(q->fs, 0);
+}
+
+/* By the clock of the others. */
+static uint64_t conn_deadline(const struct read_queue *q, const struct conn *c)
+{
+	const uint64_t timeout = stream_timeout_ns(q->fs, 0);
+	uint64_t waited;
+
+	if (list_empty(&c->calls))
+		return UINT64_MAX;
+	waited = q->watched_ns - of_link(c->calls.next)->sent_ns;
+	return q->looked_ns + (waited < timeout ? timeout - waited : 0);
+}
+
+static bool conn_is_late(const struct read_queue *q, const struct conn *c)
+{
+	return !list_empty(&c->calls) && is_late(q, of_link(c->calls.next));
+}
+
+/* The node has not answered the oldest ones in time. */
+static void conn_late(struct read_queue *q, struct conn *c)
+{
+	struct err err = ERR_INIT;
+
+	err_set(&err, -ETIMEDOUT, "data node %s does not answer in time", c->s->peer);
+	list_for_each (l, &c->calls) {
+		struct call *k = of_link(l);
+
+		if (!k->is_over && is_late(q, k))
+			reader_small_failed(k->r, &k->f, -ETIMEDOUT, &err);
+	}
+	conn_end(q, c);
+}
+
+/* 1; -EPROTO: nobody has asked for this. */
+static int take_answers(struct read_queue *q, struct conn *c, int *n)
 {
 	struct small_read_answer a;
 	const uint8_t *bytes;
+	struct call *k;
+	int rc;
+
+	while ((rc = small_read_peek(c->s, &a, &bytes)) > 0) {
+		k = call_find(c, a.tag);
+		if (!k)
+			return -EPROTO;
+		c->owed--;
+		*n += small_take(q, k, &a, bytes);
+		sock_consume(c->s, small_read_answer_len(&a));
+	}
+	return rc < 0 ? rc : 1;
+}
+
+/* No node is late before all that it has sent was taken. */
+static int conn_take(struct read_queue *q, struct conn *c)
+{
 	int n = 0, rc;
 
 	c->readable = false;
-	rc = sock_try_fill(c->s, NULL);
-	if (rc > 0)
-		c->heard_ns = clock_mono_ns();
-	while (rc > 0 && (rc = small_read_peek(c->s, &a, &bytes)) > 0) {
-		if (c->owed == 0) { /* nobody has asked */
-			rc = -EPROTO;
-			break;
-		}
-		c->owed--;
-		n += small_take(q, call_find(c, a.tag), &a, bytes);
-		sock_consume(c->s, small_read_answer_len(&a));
-	}
+	do {
+		rc = sock_try_fill(c->s, NULL);
+		if (rc > 0)
+			rc = take_answers(q, c, &n);
+	} while (rc > 0 && conn_is_late(q, c));
 	if (rc < 0)
 		conn_end(q, c);
+	else if (conn_is_late(q, c))
+		conn_late(q, c);
 	return n;
 }
 
@@ -291,22 +358,6 @@ static void conn_send(struct read_queue *q, struct conn *c)
 	}
 	if (c->out_sent == c->out_len)
 		c->out_sent = c->out_len = 0;
-}
-
-/* The node has said nothing for too long. */
-static void conn_late(struct read_queue *q, struct conn *c)
-{
-	struct err err = ERR_INIT;
-
-	err_set(&err, -ETIMEDOUT, "data node %s does not answer in time", c->s->peer);
-	list_for_each (l, &c->calls)
-		reader_small_failed(of_link(l)->r, &of_link(l)->f, -ETIMEDOUT, &err);
-	conn_end(q, c);
-}
-
-static uint64_t conn_deadline(const struct read_queue *q, const struct conn *c)
-{
-	return c->owed ? c->heard_ns + stream_timeout_ns(q->fs, 0) : UINT64_MAX;
 }
 
 /* ---- streams ---- */
@@ -350,6 +401,16 @@ static int stream_take(struct read_queue *q, struct call *k)
 
 /* ---- what the queue calls ---- */
 
+/* Before and after a wait, lest the program's own time count as a node's. */
+static void look(struct read_queue *q, bool waits)
+{
+	const uint64_t now = clock_mono_ns(), gap = now - q->looked_ns;
+
+	q->watched_ns += q->is_waiting || gap < AWAY_NS ? gap : AWAY_NS;
+	q->looked_ns = now;
+	q->is_waiting = waits;
+}
+
 /* False: it waits for others to be over. */
 static bool begin_one(struct read_queue *q, struct call *k)
 {
@@ -383,6 +444,7 @@ static void begin(struct rpc_beside *b)
 	struct read_queue *q = of_beside(b);
 	struct list *l;
 
+	look(q, false);
 	pthread_mutex_lock(&q->lock);
 	while ((l = list_pop(&q->fresh)))
 		list_add_tail(&q->todo, &container_of(l, struct call, fresh)->link);
@@ -443,7 +505,8 @@ static int take_cancelled(struct read_queue *q, bool all)
 		pthread_mutex_unlock(&q->lock);
 		if (!k)
 			return n;
-		leave(k);
+		if (!k->is_sent)
+			leave(k);
 		err_set(&err, -ECANCELED, "the call was cancelled");
 		end(q, k, -ECANCELED, &err);
 		n++;
@@ -453,16 +516,13 @@ static int take_cancelled(struct read_queue *q, bool all)
 static int take(struct rpc_beside *b)
 {
 	struct read_queue *q = of_beside(b);
-	const uint64_t now = list_empty(&q->conns) ? 0 : clock_mono_ns();
 	int n = take_cancelled(q, false);
 
 	list_for_each (l, &q->conns) {
 		struct conn *c = container_of(l, struct conn, link);
 
-		if (c->readable)
+		if (c->readable || conn_is_late(q, c))
 			n += conn_take(q, c);
-		else if (now >= conn_deadline(q, c))
-			conn_late(q, c);
 	}
 	list_for_each (l, &q->streams)
 		n += stream_take(q, of_link(l));
@@ -474,6 +534,7 @@ static uint32_t await(struct rpc_beside *b, struct pollfd *fds, uint64_t *until_
 	struct read_queue *q = of_beside(b);
 	uint32_t n = 0;
 
+	look(q, true);
 	if (!list_empty(&q->slow))
 		*until_ns = 0;
 	list_for_each (l, &q->conns) {
