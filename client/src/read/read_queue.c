@@ -265,7 +265,7 @@ static int small_take(struct read_queue *q, struct call *k, const struct small_r
 		free(k);
 		return 0;
 	}
-	if (!small_read_take(a, bytes, k->buf, (uint32_t)k->len)) {
+	if (!small_read_take(a, bytes, k->f.pos - k->f.lb->offset, k->buf, (uint32_t)k->len)) {
 		do_slowly(q, k);
 		return 0;
 	}

@@ -38,12 +38,13 @@ int small_read_peek(struct sock *s, struct small_read_answer *ret, const uint8_t
 	return have >= small_read_answer_len(ret);
 }
 
-bool small_read_take(const struct small_read_answer *a, const uint8_t *bytes, void *buf,
-		     uint32_t len)
+bool small_read_take(const struct small_read_answer *a, const uint8_t *bytes, uint64_t offset,
+		     void *buf, uint32_t len)
 {
 	const uint8_t *data = bytes + a->crc_len;
 
-	if (a->status != DT_SUCCESS || a->data_len - a->lead < len ||
+	if (a->status != DT_SUCCESS || a->lead != offset % a->bytes_per_crc ||
+	    a->data_len - a->lead < len ||
 	    crc_verify(a->crc_type, data, a->data_len, a->bytes_per_crc, bytes) >= 0)
 		return false;
 	memcpy(buf, data + a->lead, len);
@@ -92,7 +93,7 @@ ssize_t small_read(struct dfs *fs, const struct read_setup *r, void *buf, struct
 			return rc;
 		goto ordinary;
 	}
-	good = small_read_take(&a, bytes, buf, (uint32_t)r->len);
+	good = small_read_take(&a, bytes, r->offset, buf, (uint32_t)r->len);
 	sock_consume(s, small_read_answer_len(&a));
 	sock_cache_put(&fs->socks, s);
 	if (good)

@@ -32,9 +32,10 @@ static inline size_t small_read_answer_len(const struct small_read_answer *a)
 {
 	return SMALL_READ_HEADER_LEN + a->crc_len + a->data_len;
 }
-/** The @len bytes that were asked for, verified, to @buf. False: they are not these. */
-bool small_read_take(const struct small_read_answer *a, const uint8_t *bytes, void *buf,
-		     uint32_t len);
+/** The @len bytes from @offset of the block, which were asked for, verified, to @buf. False: they
+ *  are not these. */
+bool small_read_take(const struct small_read_answer *a, const uint8_t *bytes, uint64_t offset,
+		     void *buf, uint32_t len);
 
 /** Read @r to @buf and wait for it. r->len; 0: by the ordinary way; -errno: the node does not
  *  answer. */

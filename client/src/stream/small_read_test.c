@@ -168,6 +168,12 @@ static void what_a_node_cannot_give_is_read_the_ordinary_way(void **state)
 	arm(t.buf, t.len, false);
 	assert_int_equal(read_range(8, 10, buf), 0);
 	assert_true(kept());
+	t = answer_for(3, 10); /* the bytes beside them, with their right CRCs */
+	t.a.lead = 4;
+	small_read_answer_encode(&t.a, t.buf);
+	arm(t.buf, t.len, false);
+	assert_int_equal(read_range(3, 10, buf), 0);
+	assert_true(kept());
 	t.a = (struct small_read_answer){.tag = TAG + 1, .status = DT_ERROR};
 	small_read_answer_encode(&t.a, t.buf);
 	arm(t.buf, SMALL_READ_HEADER_LEN, false);
