@@ -342,7 +342,7 @@ static void compare(struct dirscan *d)
 	}
 }
 
-void slice_scan(struct slice *sl, uint32_t ms_per_s)
+int slice_scan(struct slice *sl, uint32_t ms_per_s)
 {
 	struct dirscan d = {.sl = sl, .ms_per_s = ms_per_s, .slice_start_ns = clock_mono_ns()};
 	const struct names_walk w = {.see = list_dir, .arg = &d};
@@ -370,6 +370,7 @@ void slice_scan(struct slice *sl, uint32_t ms_per_s)
 			sl->vol->path, sl->bp->ns.pool_id, d.orphans, d.duplicates, d.example);
 	free(d.disk);
 	free(d.map);
+	return rc;
 }
 
 void *volume_directory_scanner(void *arg)
@@ -391,8 +392,8 @@ void *volume_directory_scanner(void *arg)
 		pthread_mutex_unlock(&s->lock);
 		for (uint32_t p = 0; p < pools && !v->failed; p++)
 			if (s->pools[p]->slices[v->idx].fd >= 0)
-				slice_scan(&s->pools[p]->slices[v->idx],
-					   s->scan.directory_ms_per_s);
+				(void)slice_scan(&s->pools[p]->slices[v->idx],
+						 s->scan.directory_ms_per_s);
 		took = (clock_mono_ns() - start) / NS_PER_MS;
 		wait = took < s->scan.directory_ms ? s->scan.directory_ms - took : 0;
 	}

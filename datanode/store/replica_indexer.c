@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -126,9 +127,9 @@ static uint32_t find_changed(struct round *r, uint64_t now_ns)
 		rc = dir_stamp_read(r->sl->fd, name, &now);
 		if (rc == -ENOENT || rc == -ENOTDIR)
 			replica_index_forget(r->x, n);
-		if (rc ||
-		    (dir_stamp_fits(&now, &rec->stamp) && dir_stamp_same_boot(&now, &rec->stamp)))
-			continue;
+		if (rc || (dir_stamp_fits(&now, &rec->stamp) &&
+			   !memcmp(now.boot, rec->stamp.boot, sizeof(now.boot))))
+			continue; /* an unknown boot, too: nothing would come of listing it again */
 		if (now.mtime_ns + (int64_t)SETTLED_NS > (int64_t)now_ns ||
 		    now.ctime_ns + (int64_t)SETTLED_NS > (int64_t)now_ns)
 			continue; /* the next round */
@@ -210,13 +211,14 @@ struct replica_index *slice_index_open(const struct slice *sl)
 }
 
 /* The start took lengths from the index: now each file is looked at, as the directory scanner does
- * it, at a slow pace. */
+ * it, at a slow pace; and again where that fails. */
 static void reconcile(struct slice *sl)
 {
 	const uint32_t limit = sl->bp->store->scan.directory_ms_per_s;
+	const bool slow = limit && limit < RECONCILE_MS_PER_S;
+	const int rc = slice_scan(sl, slow ? limit : RECONCILE_MS_PER_S);
 
-	sl->index_believed = false;
-	slice_scan(sl, limit && limit < RECONCILE_MS_PER_S ? limit : RECONCILE_MS_PER_S);
+	sl->compare_ns = rc ? clock_mono_ns() + sl->bp->store->index_ms * NS_PER_MS : 0;
 }
 
 static void index_slice(struct slice *sl, int *told_rc)
@@ -252,7 +254,7 @@ static void visit(struct volume *v, bool due, int *told_rc)
 
 		if (v->failed || sl->fd < 0 || store_wait_closing(s, 0))
 			continue;
-		if (sl->index_believed)
+		if (sl->compare_ns && clock_mono_ns() >= sl->compare_ns)
 			reconcile(sl);
 		if (due)
 			index_slice(sl, told_rc);

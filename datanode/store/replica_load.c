@@ -508,7 +508,7 @@ static bool add_known(struct scan *sc, const struct index_entry *list, uint32_t 
 			add_or_resolve(sc, made[i]);
 	volume_progress(sc->sl->vol);
 	sc->indexed++;
-	sc->sl->index_believed = true;
+	sc->sl->compare_ns = 1; /* at once */
 	return true;
 }
 

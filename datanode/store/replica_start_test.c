@@ -28,6 +28,33 @@ int __wrap_syncfs(int fd)
 	return -1;
 }
 
+/* ---- what goes wrong ---- */
+int __real_names_walk(int slice_fd, const char *root, const struct names_walk *w);
+int __wrap_names_walk(int slice_fd, const char *root, const struct names_walk *w);
+static atomic_int failing_walks; /* of the comparison */
+
+int __wrap_names_walk(int slice_fd, const char *root, const struct names_walk *w)
+{
+	if (!w->known && failing_walks > 0) {
+		failing_walks--;
+		return -ENOMEM;
+	}
+	return __real_names_walk(slice_fd, root, w);
+}
+
+int __real_dir_stamp_read(int dir_fd, const char *name, struct dir_stamp *ret);
+int __wrap_dir_stamp_read(int dir_fd, const char *name, struct dir_stamp *ret);
+static bool boot_is_unknown;
+
+int __wrap_dir_stamp_read(int dir_fd, const char *name, struct dir_stamp *ret)
+{
+	const int rc = __real_dir_stamp_read(dir_fd, name, ret);
+
+	if (!rc && boot_is_unknown)
+		memset(ret->boot, 0, sizeof(ret->boot));
+	return rc;
+}
+
 static const struct fix *the_fix;
 
 static int start(void **state, uint32_t volumes)
@@ -40,6 +67,8 @@ static int start(void **state, uint32_t volumes)
 	the_fix = f;
 	during_sync = NULL;
 	sync_rc = 0;
+	failing_walks = 0;
+	boot_is_unknown = false;
 	return fix_open(f);
 }
 
@@ -106,6 +135,22 @@ static void a_start_takes_what_the_index_has(void **state)
 	wait_for(&f->seen.bad, 1); /* the comparison */
 	assert_int_equal(length_of(f, 2), 1004);
 	assert_int_equal(f->seen.deleted + f->seen.received, 0);
+}
+
+static void a_comparison_that_fails_is_made_again(void **state)
+{
+	struct fix *f = *state;
+
+	fill(f);
+	fix_close(f);
+	grow(f, 2);
+	failing_walks = 1;
+	f->opts.index_ms = 100;
+	assert_int_equal(fix_open(f), 0);
+	assert_int_equal(length_of(f, 2), 1000);
+	wait_for(&f->seen.bad, 1);
+	assert_int_equal(failing_walks, 0);
+	assert_int_equal(length_of(f, 2), 1004);
 }
 
 static void a_start_without_an_index_lists(void **state)
@@ -377,6 +422,27 @@ static void after_another_boot_names_are_listed(void **state)
 	assert_int_equal(slice_index_round(&f->bp->slices[0], LATER), 0);
 }
 
+/* Each start is then one after another boot; but within a process there is one boot alone. */
+static void without_a_boot_id_a_round_lists_what_has_changed(void **state)
+{
+	const struct index_entry more[] = {{1, 1001, 1000, false},
+					   {2, 1001, 999, false},
+					   {3, 1001, 1000, false},
+					   {4, 1001, 1000, false}};
+	struct fix *f = *state;
+
+	boot_is_unknown = true;
+	fill(f);
+	assert_int_equal(slice_index_round(&f->bp->slices[0], LATER), 0);
+	lie(f, more, 3, false);
+	fix_reopen(f);
+	assert_int_equal(length_of(f, 2), 999);
+	lie(f, more, 4, false);
+	fix_reopen(f);
+	assert_absent(f, 4);
+	assert_int_equal(length_of(f, 2), 1000);
+}
+
 static void a_damaged_index_costs_a_listing(void **state)
 {
 	struct fix *f = *state;
@@ -516,6 +582,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		ONE(a_start_takes_what_the_index_has),
+		ONE(a_comparison_that_fails_is_made_again),
 		ONE(a_start_without_an_index_lists),
 		ONE(what_changed_meanwhile_is_listed),
 		ONE(a_time_that_was_set_back_is_no_stamp),
@@ -529,6 +596,7 @@ int main(void)
 		ONE(a_wrong_stamp_or_length_is_found_before_a_byte_is_read),
 		ONE(a_file_that_was_cut_is_not_read),
 		ONE(after_another_boot_names_are_listed),
+		ONE(without_a_boot_id_a_round_lists_what_has_changed),
 		ONE(a_damaged_index_costs_a_listing),
 		BOTH(the_index_of_another_volume_is_not_believed),
 		BOTH(of_two_replicas_the_better_one_is_served),

@@ -141,7 +141,8 @@ struct slice {
 	int fd; /* <volume>/current/<pool>/current; -1: volume out of service */
 	/* owned; NULL: none. Who loads it at the start uses it, after that the indexer alone */
 	struct replica_index *index;
-	bool index_believed; /* not every file was looked at; the same */
+	/* when every file is to be looked at, as the index was believed; 0: it was; the same */
+	uint64_t compare_ns;
 	atomic_uint_fast64_t used, blocks;
 };
 
@@ -349,8 +350,9 @@ void store_used(struct store *s, uint32_t i, uint64_t *ret_bytes, uint64_t *ret_
 void *volume_deleter(void *volume);
 void *volume_scanner(void *volume);
 void *volume_directory_scanner(void *volume);
-/** Compare the slice with the disk once, working for @ms_per_s of each second. */
-void slice_scan(struct slice *sl, uint32_t ms_per_s);
+/** Compare the slice with the disk once, working for @ms_per_s of each second. -errno: not all of it
+ *  was compared. */
+int slice_scan(struct slice *sl, uint32_t ms_per_s);
 /** Count it, log it, tell the listener. No lock held. */
 void replica_report_bad(struct block_pool *bp, const struct replica_info *info, const char *why);
 
