@@ -378,6 +378,13 @@ static void fake_recv(struct xconn *x, void *buf, uint32_t len, struct xop *op)
 	in_start(fake_of(x), buf, len, false, op);
 }
 
+static void fake_recv_by(struct xconn *x, uint64_t deadline_ns)
+{
+	x->recv_deadline_ns = deadline_ns;
+	if (fake_of(x)->in_op)
+		reactor_timer_set(x->reactor, &fake_of(x)->in_timer, deadline_ns);
+}
+
 /* The peer's memory at @r, or NULL when it has not exposed all of it. */
 static uint8_t *remote(struct fake_conn *c, struct xremote r, uint64_t len)
 {
@@ -486,12 +493,12 @@ static int fake_connect(struct reactor *r, const struct net_addr *to, uint64_t d
 	return 0;
 }
 
-const struct xport_ops fake_stream_ops = {"fake",    false,     fake_connect, fake_send, fake_recv,
-					  fake_pull, fake_push, fake_close,   NULL,      NULL,
-					  NULL,      NULL,      NULL,         NULL};
+const struct xport_ops fake_stream_ops = {
+	"fake", false, fake_connect, fake_send, fake_recv, fake_pull, fake_push,   fake_close,
+	NULL,   NULL,  NULL,         NULL,      NULL,      NULL,      fake_recv_by};
 const struct xport_ops fake_message_ops = {"fake",    true,      fake_connect, fake_send, fake_recv,
 					   fake_pull, fake_push, fake_close,   NULL,      NULL,
-					   NULL,      NULL,      NULL,         NULL};
+					   NULL,      NULL,      NULL,         NULL,      NULL};
 
 static struct fake_conn *conn_new(struct fake_pair *p)
 {

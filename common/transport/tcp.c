@@ -194,6 +194,15 @@ static void tcp_recv(struct xconn *x, void *buf, uint32_t len, struct xop *op)
 	in_start(tcp_of(x), &(struct iovec){buf, len}, 1, 0, false, op);
 }
 
+static void tcp_recv_by(struct xconn *x, uint64_t deadline_ns)
+{
+	struct tcp_conn *c = tcp_of(x);
+
+	x->recv_deadline_ns = deadline_ns;
+	if (c->in_op)
+		tcp_deadline_watch(c, &c->in_timer, deadline_ns);
+}
+
 static void tcp_recvv(struct xconn *x, const struct iovec *iov, int n, uint32_t min, struct xop *op)
 {
 	in_start(tcp_of(x), iov, n, min, false, op);
@@ -322,4 +331,5 @@ const struct xport_ops tcp_ops = {
 	.send_stop = tcp_send_stop,
 	.send_room = tcp_send_room,
 	.progress = tcp_progress,
+	.recv_by = tcp_recv_by,
 };

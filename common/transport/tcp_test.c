@@ -155,6 +155,23 @@ static void a_deadline_ends_a_receive_and_a_send(void **state)
 	close_pair(c);
 }
 
+static void a_receive_under_way_gets_an_earlier_deadline(void **state)
+{
+	const uint64_t t0 = clock_mono_ns();
+	struct xconn *c[2];
+	struct op g;
+	uint8_t b;
+
+	(void)state;
+	make_pair(c);
+	c[1]->recv_deadline_ns = t0 + 20 * NS_PER_S;
+	xconn_recv(c[1], &b, 1, &op_init(&g)->x);
+	c[1]->ops->recv_by(c[1], t0 + 30 * NS_PER_MS);
+	assert_int_equal(await(&g), -ETIMEDOUT);
+	assert_in_range(clock_mono_ns() - t0, 30 * NS_PER_MS, 10 * NS_PER_S);
+	close_pair(c);
+}
+
 /* Sends a byte every @pause_ms until it is stopped. */
 struct drip {
 	struct rtimer timer;
@@ -439,6 +456,7 @@ int main(void)
 		T(what_is_sent_before_a_close_is_not_lost),
 		T(a_push_larger_than_the_socket_buffers_is_whole),
 		T(a_deadline_ends_a_receive_and_a_send),
+		T(a_receive_under_way_gets_an_earlier_deadline),
 		T(a_peer_that_drips_does_not_move_the_deadline),
 		T(a_later_deadline_counts_when_it_is_moved),
 		T(closing_returns_every_op),

@@ -100,13 +100,17 @@ struct xport_ops {
 	void (*send_room)(struct xconn *c, struct xop *op);
 	/** Stream; NULL where there is none: what has come and gone. False: not known. */
 	bool (*progress)(struct xconn *c, struct xprogress *ret);
+	/** Stream; NULL where there is none: recv_deadline_ns becomes an earlier one, also for the
+	 *  receive under way. */
+	void (*recv_by)(struct xconn *c, uint64_t deadline_ns);
 };
 
 struct xconn { /* first member of every implementation's connection */
 	const struct xport_ops *ops;
 	struct reactor *reactor;
 	struct net_addr peer, local;
-	/* caller sets; 0: none. Passing it fails the recv/pull with -ETIMEDOUT */
+	/* caller sets; 0: none. Passing it fails the recv/pull with -ETIMEDOUT. One under way heeds a
+	 * later one; an earlier one needs recv_by() */
 	uint64_t recv_deadline_ns;
 	uint64_t send_deadline_ns; /* likewise for send/push */
 	uint32_t max_message;      /* message transports */

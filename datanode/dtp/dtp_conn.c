@@ -284,8 +284,8 @@ static bool may_begin(const struct dtp_conn *c, uint8_t op)
 void dtp_small_gone(struct dtp_conn *c)
 {
 	if (--c->small_count == 0) {
-		if (c->receiving && !dtp_buf_len(&c->in))
-			c->xc->recv_deadline_ns = dtp_in_ns(c, c->core->waits.keepalive_ns);
+		if (c->xc && c->receiving && !dtp_buf_len(&c->in))
+			c->xc->ops->recv_by(c->xc, dtp_in_ns(c, c->core->waits.keepalive_ns));
 		idle_enter(c);
 	}
 	dtp_ready(c); /* another op may begin */

@@ -190,6 +190,28 @@ static void what_cannot_be_read_is_refused_and_the_connection_stays(void **state
 	}
 }
 
+/* As between any two operations; not so late as one that is under way. */
+static void a_connection_at_rest_ends_when_it_is_kept_no_longer(void **state)
+{
+	const uint64_t before_ns = core.waits.keepalive_ns;
+	const int64_t id = make_block();
+	const struct fake_opts o = {0};
+	uint64_t t0;
+
+	(void)state;
+	core.waits.keepalive_ns = 100 * NS_PER_MS;
+	ask_many(id, 2);
+	peer_run(&o, UINT32_MAX);
+	await_answers(2, true);
+	t0 = clock_mono_ns();
+	for (int i = 0; i < 1000 && !peer.ended; i++)
+		fix_run(5);
+	assert_true(peer.ended);
+	assert_true(clock_mono_ns() - t0 < 30 * NS_PER_S);
+	everything_comes_back();
+	core.waits.keepalive_ns = before_ns;
+}
+
 static void an_ordinary_op_waits_for_the_small_ones_before_it(void **state)
 {
 	const int64_t id = make_block();
@@ -288,15 +310,22 @@ static void let_go_and_close(struct xconn *c)
 	real_ops->close(c);
 }
 
-/* Its answer lies there while others wait for buffers: it is closed, and they have them. */
-static void a_peer_that_takes_nothing_gives_way(void **state)
+/* Not before the test says so. */
+static struct xconn *closing;
+
+static void close_later(struct xconn *c)
 {
+	closing = c;
+}
+
+/* A connection whose answer lies there, and which @close closes. */
+static void hold_an_answer(void (*close)(struct xconn *c))
+{
+	static struct xport_ops stalls;
 	const int64_t id = make_block();
 	const struct fake_opts o = {0};
-	struct xport_ops stalls;
 	struct dtp_conn *c;
 
-	(void)state;
 	asked_count = 0;
 	ask(id, 0, 4096);
 	peer_run(&o, 1);
@@ -304,11 +333,18 @@ static void a_peer_that_takes_nothing_gives_way(void **state)
 	real_ops = c->xc->ops;
 	stalls = *real_ops;
 	stalls.send = hold_send;
-	stalls.close = let_go_and_close;
+	stalls.close = close;
 	c->xc->ops = &stalls;
 	for (int i = 0; i < 100 && !held; i++)
 		fix_run(5);
 	assert_non_null(held);
+}
+
+/* Its answer lies there while others wait for buffers: it is closed, and they have them. */
+static void a_peer_that_takes_nothing_gives_way(void **state)
+{
+	(void)state;
+	hold_an_answer(let_go_and_close);
 	block_read_reclaim_all(&core); /* it has not stalled for long */
 	fix_run(1);
 	assert_non_null(held);
@@ -322,16 +358,40 @@ static void a_peer_that_takes_nothing_gives_way(void **state)
 	everything_comes_back();
 }
 
+/* Of a connection that is being closed the send comes back first, then the receive. */
+static void the_last_small_read_may_end_before_the_receive(void **state)
+{
+	(void)state;
+	closing = NULL;
+	hold_an_answer(close_later);
+	fix_run(2 * BUFFERS_STALL_NS / NS_PER_MS);
+	block_read_reclaim_all(&core);
+	for (int i = 0; i < 100 && !closing; i++)
+		fix_run(5);
+	assert_non_null(closing);
+	held->done(held, -ECANCELED);
+	held = NULL;
+	for (int i = 0; i < 100 && core.op_count; i++)
+		fix_run(5);
+	assert_int_equal(core.op_count, 0);
+	assert_int_equal(core.conn_count, 1);
+	closing->ops = real_ops;
+	real_ops->close(closing);
+	everything_comes_back();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_of_many_gets_its_bytes),
 		cmocka_unit_test(no_more_are_under_way_than_may_be),
+		cmocka_unit_test(a_connection_at_rest_ends_when_it_is_kept_no_longer),
 		cmocka_unit_test(a_connection_of_small_reads_may_break_at_every_operation),
 		cmocka_unit_test(what_cannot_be_read_is_refused_and_the_connection_stays),
 		cmocka_unit_test(an_ordinary_op_waits_for_the_small_ones_before_it),
 		cmocka_unit_test(only_who_asks_is_told),
 		cmocka_unit_test(a_peer_that_takes_nothing_gives_way),
+		cmocka_unit_test(the_last_small_read_may_end_before_the_receive),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
