@@ -19,6 +19,7 @@ void node_init(struct sim_node *d, int i)
 	snprintf(d->uuid, sizeof(d->uuid), "n%d", i);
 	snprintf(d->ip, sizeof(d->ip), "10.0.0.%d", i + 1);
 	d->up = d->linked = true;
+	d->out = -1;
 }
 
 struct sim_node *node_of(const char *uuid)
@@ -39,6 +40,11 @@ struct sim_replica *node_find(struct sim_node *d, int64_t id)
 	return NULL;
 }
 
+int node_disk(const struct sim_node *d)
+{
+	return d->out < 0 ? (int)sim_below(DISKS) : (d->out + 1) % DISKS;
+}
+
 struct sim_replica *node_add(struct sim_node *d, const struct block *b, enum replica_state state)
 {
 	struct sim_replica *r = node_find(d, b->id);
@@ -49,8 +55,9 @@ struct sim_replica *node_add(struct sim_node *d, const struct block *b, enum rep
 			d->nreps--;
 		}
 		r = &d->rep[d->nreps++];
+		r->disk = node_disk(d);
 	}
-	*r = (struct sim_replica){.b = *b, .state = state};
+	*r = (struct sim_replica){.b = *b, .state = state, .disk = r->disk};
 	return r;
 }
 
@@ -65,7 +72,7 @@ void node_tell(struct sim_node *d, const struct block *b,
 	if (d->nnews == QUEUE_MAX) /* as after a long time without the NameNode */
 		d->full_report = true;
 	else
-		d->news[d->nnews++] = (struct sim_news){*b, status};
+		d->news[d->nnews++] = (struct sim_news){*b, status, node_find(d, b->id)->disk};
 }
 
 /* ---- calls ---- */
@@ -75,10 +82,10 @@ struct sender {
 	Hdd__DatanodeRegistrationProto reg;
 	Hd__DatanodeIDProto id;
 	Hd__StorageInfoProto info;
-	Hd__DatanodeStorageProto storage;
+	Hd__DatanodeStorageProto storage[DISKS];
 	Hd__ExportedBlockKeysProto keys;
 	Hd__BlockKeyProto key;
-	char storage_id[24];
+	char storage_id[DISKS][24];
 };
 
 static void sender_init(struct sender *s, const struct sim_node *d)
@@ -88,7 +95,6 @@ static void sender_init(struct sender *s, const struct sim_node *d)
 	hdd__datanode_registration_proto__init(&s->reg);
 	hd__datanode_idproto__init(&s->id);
 	hd__storage_info_proto__init(&s->info);
-	hd__datanode_storage_proto__init(&s->storage);
 	hd__exported_block_keys_proto__init(&s->keys);
 	hd__block_key_proto__init(&s->key);
 	s->keys.currentkey = &s->key;
@@ -104,8 +110,11 @@ static void sender_init(struct sender *s, const struct sim_node *d)
 	s->reg.datanodeid = &s->id;
 	s->reg.storageinfo = &s->info;
 	s->reg.softwareversion = (char *)(uintptr_t)NN_VERSION;
-	snprintf(s->storage_id, sizeof(s->storage_id), "DS-%s", d->uuid);
-	s->storage.storageuuid = s->storage_id;
+	for (int i = 0; i < DISKS; i++) {
+		snprintf(s->storage_id[i], sizeof(s->storage_id[i]), "DS-%s-%d", d->uuid, i);
+		hd__datanode_storage_proto__init(&s->storage[i]);
+		s->storage[i].storageuuid = s->storage_id[i];
+	}
 }
 
 int node_call(const struct sim_node *d, struct sim_call *c, const char *method, const void *msg)
@@ -151,7 +160,7 @@ static void say_corrupt(struct sim_node *d, const struct sim_replica *r)
 	char *storages[1];
 
 	sender_init(&s, d);
-	storages[0] = s.storage_id;
+	storages[0] = s.storage_id[r->disk];
 	info.id = &s.id;
 	token.kind = token.service = (char *)(uintptr_t) "";
 	b.poolid = (char *)(uintptr_t)sim.nn->db->ident.pool_id;
@@ -178,40 +187,91 @@ static enum replica_state reported_state(const struct sim_replica *r)
 	return r->state == REPLICA_RUR ? r->orig : r->state;
 }
 
+static Hdd__StorageBlockReportProto *list_of(Hdd__StorageBlockReportProto *ret,
+					     Hd__DatanodeStorageProto *storage,
+					     struct block_report *r)
+{
+	if (block_report_finish(r))
+		abort();
+	hdd__storage_block_report_proto__init(ret);
+	ret->storage = storage;
+	ret->blocksbuffers = r->chunks;
+	ret->n_blocksbuffers = r->chunk_count;
+	ret->numberofblocks = r->count;
+	ret->has_numberofblocks = 1;
+	return ret;
+}
+
+static void node_heartbeat(struct sim_node *d);
+
+/* Nobody misses it if it goes: it is of a closed file, and others are good. */
+static bool is_spare(const struct sim_node *d, const struct sim_replica *r)
+{
+	struct block b;
+	bool open;
+
+	return check_block(r->b.id, &b, &open) && !open && r->b.gs == b.gs && r->b.len == b.len &&
+	       r->state == REPLICA_FINALIZED &&
+	       (ec_id_is_striped(b.id) ? group_others(r, d) > UNITS_NEEDED
+				       : check_others(&b, d, true) >= 2);
+}
+
+/* With all that is on it, for good; a heartbeat without it says so at once. */
+static void fail_disk(struct sim_node *d)
+{
+	const int disk = (int)sim_below(DISKS);
+	uint32_t n = 0;
+
+	if (!sim_may(SIM_DISKS) || d->out >= 0)
+		return;
+	for (uint32_t i = 0; i < d->nreps; i++)
+		if (d->rep[i].disk == disk && is_spare(d, &d->rep[i]))
+			n++;
+		else if (d->rep[i].disk == disk)
+			return;
+	if (!n)
+		return; /* a history has few: not for nothing */
+	sim_say("%s: disk %d fails", d->uuid, disk);
+	for (uint32_t i = d->nreps; i > 0; i--)
+		if (d->rep[i - 1].disk == disk)
+			node_remove(d, &d->rep[i - 1]);
+	d->out = disk;
+	node_heartbeat(d);
+	for (int i = 0; i < 4; i++)
+		sim_turn(); /* its replicas are forgotten */
+}
+
 void node_report(struct sim_node *d)
 {
 	Hdd__BlockReportRequestProto m = HDD__BLOCK_REPORT_REQUEST_PROTO__INIT;
-	Hdd__StorageBlockReportProto list = HDD__STORAGE_BLOCK_REPORT_PROTO__INIT,
-				     *lists[] = {&list};
-	struct block_report r = BLOCK_REPORT_INIT;
+	Hdd__StorageBlockReportProto list[DISKS], *lists[DISKS];
+	struct block_report r[DISKS] = {BLOCK_REPORT_INIT};
 	struct sender s;
 	struct sim_call c;
 
 	node_scan(d); /* what is corrupt is told before it is counted as good */
 	for (uint32_t i = 0; i < d->nreps; i++)
-		if (block_report_add(&r, &d->rep[i].b, reported_state(&d->rep[i])))
+		if (block_report_add(&r[d->rep[i].disk], &d->rep[i].b, reported_state(&d->rep[i])))
 			abort();
-	if (block_report_finish(&r))
-		abort();
 	sender_init(&s, d);
+	for (int i = 0; i < DISKS; i++)
+		if (i != d->out)
+			lists[m.n_reports++] = list_of(&list[i], &s.storage[i], &r[i]);
 	m.registration = &s.reg;
 	m.blockpoolid = (char *)(uintptr_t)sim.nn->db->ident.pool_id;
 	m.reports = lists;
-	m.n_reports = 1;
-	list.storage = &s.storage;
-	list.blocksbuffers = r.chunks;
-	list.n_blocksbuffers = r.chunk_count;
-	list.numberofblocks = r.count;
-	list.has_numberofblocks = 1;
 	d->nnews = 0;
 	d->full_report = false;
+	if (sim_chance(50))
+		fail_disk(d); /* a heartbeat overtakes the report */
 	sim_say("%s: reports %u replicas", d->uuid, d->nreps);
 	if (node_call(d, &c, "blockReport", &m) < 0 ||
 	    (c.out && ((Hdd__BlockReportResponseProto *)c.out)->cmd &&
 	     ((Hdd__BlockReportResponseProto *)c.out)->cmd->registercmd))
 		say_it_again(d);
 	sim_call_end(&c);
-	block_report_fini(&r);
+	for (int i = 0; i < DISKS; i++)
+		block_report_fini(&r[i]);
 }
 
 /* The oldest @n. */
@@ -219,15 +279,15 @@ static void node_news(struct sim_node *d, uint32_t n)
 {
 	Hdd__BlockReceivedAndDeletedRequestProto m =
 		HDD__BLOCK_RECEIVED_AND_DELETED_REQUEST_PROTO__INIT;
-	Hdd__StorageReceivedDeletedBlocksProto
-		list = HDD__STORAGE_RECEIVED_DELETED_BLOCKS_PROTO__INIT,
-		*lists[] = {&list};
+	Hdd__StorageReceivedDeletedBlocksProto list[QUEUE_MAX], *lists[QUEUE_MAX];
 	Hdd__ReceivedDeletedBlockInfoProto one[QUEUE_MAX], *ones[QUEUE_MAX];
 	Hd__BlockProto b[QUEUE_MAX];
 	struct sender s;
 	struct sim_call c;
 
+	sender_init(&s, d);
 	for (uint32_t i = 0; i < n; i++) {
+		hdd__storage_received_deleted_blocks_proto__init(&list[i]);
 		hdd__received_deleted_block_info_proto__init(&one[i]);
 		hd__block_proto__init(&b[i]);
 		b[i].blockid = (uint64_t)d->news[i].b.id;
@@ -237,18 +297,18 @@ static void node_news(struct sim_node *d, uint32_t n)
 		one[i].block = &b[i];
 		one[i].status = d->news[i].status;
 		ones[i] = &one[i];
+		list[i].storage = &s.storage[d->news[i].disk];
+		list[i].storageuuid = s.storage_id[d->news[i].disk];
+		list[i].blocks = &ones[i];
+		list[i].n_blocks = 1;
+		lists[i] = &list[i];
 	}
 	memmove(d->news, d->news + n, (d->nnews - n) * sizeof(*d->news));
 	d->nnews -= n;
-	sender_init(&s, d);
 	m.registration = &s.reg;
 	m.blockpoolid = (char *)(uintptr_t)sim.nn->db->ident.pool_id;
 	m.blocks = lists;
-	m.n_blocks = 1;
-	list.storage = &s.storage;
-	list.storageuuid = s.storage_id;
-	list.blocks = ones;
-	list.n_blocks = n;
+	m.n_blocks = n;
 	if (node_call(d, &c, "blockReceivedAndDeleted", &m) < 0)
 		d->full_report = true; /* what it said is lost */
 	sim_call_end(&c);
@@ -342,7 +402,7 @@ static void take_recovery_command(struct sim_node *d, const Hdd__BlockRecoveryCo
 static void node_heartbeat(struct sim_node *d)
 {
 	Hdd__HeartbeatRequestProto m = HDD__HEARTBEAT_REQUEST_PROTO__INIT;
-	Hd__StorageReportProto report = HD__STORAGE_REPORT_PROTO__INIT, *reports[] = {&report};
+	Hd__StorageReportProto report[DISKS], *reports[DISKS];
 	const Hdd__HeartbeatResponseProto *r;
 	struct sender s;
 	struct sim_call c;
@@ -350,13 +410,20 @@ static void node_heartbeat(struct sim_node *d)
 	sender_init(&s, d);
 	m.registration = &s.reg;
 	m.reports = reports;
-	m.n_reports = 1;
-	report.storageuuid = s.storage_id;
-	report.storage = &s.storage;
-	report.has_capacity = report.has_remaining = report.has_dfsused = 1;
-	report.capacity = 1ull << 40;
-	report.dfsused = d->nreps * BLOCK_MAX;
-	report.remaining = report.capacity - report.dfsused;
+	m.failedvolumes = d->out >= 0;
+	for (int i = 0; i < DISKS; i++) {
+		Hd__StorageReportProto *p = &report[i];
+
+		hd__storage_report_proto__init(p);
+		p->storageuuid = s.storage_id[i];
+		p->storage = &s.storage[i];
+		p->has_capacity = p->has_remaining = p->has_dfsused = 1;
+		p->capacity = 1ull << 40;
+		p->dfsused = d->nreps * BLOCK_MAX;
+		p->remaining = p->capacity - p->dfsused;
+		if (i != d->out)
+			reports[m.n_reports++] = p;
+	}
 	if (node_call(d, &c, "sendHeartbeat", &m) < 0) {
 		say_it_again(d);
 	} else {
@@ -484,6 +551,7 @@ void node_start(struct sim_node *d)
 	d->up = true;
 	d->full_report = true;
 	d->beat_ns = 0;
+	d->out = sim_chance(50) ? -1 : d->out; /* it was replaced */
 }
 
 /* With the NameNode's clock: a heartbeat, before that what it has to say first. */
@@ -527,24 +595,23 @@ void node_lose_some(void)
 {
 	struct sim_node *d = &sim.node[sim_below(NODES)];
 	struct sim_replica *r;
-	struct block b;
-	bool open;
 
 	if (!d->nreps || !d->up || !d->linked || !d->registered)
 		return;
+	if (sim_chance(30)) {
+		fail_disk(d);
+		return;
+	}
 	r = &d->rep[sim_below(d->nreps)];
-	if (!check_block(r->b.id, &b, &open) || open || r->b.gs != b.gs || r->b.len != b.len ||
-	    r->state != REPLICA_FINALIZED ||
-	    (ec_id_is_striped(b.id) ? group_others(r, d) <= UNITS_NEEDED
-				    : check_others(&b, d, true) < 2))
+	if (!is_spare(d, r))
 		return;
 	if (sim_chance(50)) {
-		sim_say("%s: loses %lld", d->uuid, (long long)b.id);
-		node_tell(d, &b, NEWS_GONE);
+		sim_say("%s: loses %lld", d->uuid, (long long)r->b.id);
+		node_tell(d, &r->b, NEWS_GONE);
 		node_remove(d, r);
 		node_news(d, d->nnews);
 	} else {
-		sim_say("%s: bytes of %lld change", d->uuid, (long long)b.id);
+		sim_say("%s: bytes of %lld change", d->uuid, (long long)r->b.id);
 		r->bad = true;
 		node_scan(d);
 	}

@@ -2,6 +2,7 @@
 /* Block recovery of replicated files, as its primary does it (sim.h; hdfs-wire 8.4). */
 #include <stdio.h>
 
+#include "common/erasure/geometry.h"
 #include "namenode-shim/db/db.h"
 #include "namenode-shim/simulator/sim.h"
 
@@ -96,6 +97,15 @@ static bool holder_update(struct holder *h, const struct sim_order *o, uint64_t 
 	return true;
 }
 
+/* Where the node has its replica; of a group: the unit. */
+static int disk_of(int node, const struct sim_order *o, int unit)
+{
+	const int64_t id = ec_id_is_striped(o->b.id) ? ec_id_of(o->b.id, (unsigned)unit) : o->b.id;
+	const struct sim_replica *r = node < 0 ? NULL : node_find(&sim.node[node], id);
+
+	return r ? r->disk : 0;
+}
+
 void order_commit(const struct sim_node *d, const struct sim_order *o, const int *at, int n,
 		  uint64_t len)
 {
@@ -111,7 +121,7 @@ void order_commit(const struct sim_node *d, const struct sim_order *o, const int
 
 		hd__datanode_idproto__init(&id[i]);
 		id[i].ipaddr = id[i].hostname = id[i].datanodeuuid = (char *)(uintptr_t)uuid;
-		snprintf(storage[i], sizeof(storage[i]), "DS-%s", uuid);
+		snprintf(storage[i], sizeof(storage[i]), "DS-%s-%d", uuid, disk_of(at[i], o, i));
 		ids[i] = &id[i];
 		storages[i] = storage[i];
 	}

@@ -10,8 +10,7 @@
  * cut off, lose replicas and come back, and the NameNode is started anew. Then all faults end, time
  * goes on, and the model says what must be so (check.c). Bytes are numbers that were never written
  * before, so that a mixed, old or foreign byte is seen as such.
- * What is not modelled: several storages of a node, the disk of the NameNode
- * (nn_crash and nn_checkpoint have that).
+ * What is not modelled: the disk of the NameNode (nn_crash and nn_checkpoint have that).
  * Time: a turn of the NameNode takes 50 us; a wait ends at its deadline at once.
  */
 #include <protobuf-c/protobuf-c.h>
@@ -25,6 +24,7 @@
 #include "namenode-shim/req.h"
 
 #define NODES 6
+#define DISKS 2 /* of a node */
 #define WRITERS 4
 #define FILES 6
 #define BLOCK_MAX 16 /* bytes of a block */
@@ -56,6 +56,7 @@ struct sim_replica {
 	enum replica_state state, orig; /* orig: of one under recovery */
 	uint64_t recovery;
 	bool bad; /* its bytes are not what was written */
+	int disk;
 	uint32_t byte[BLOCK_MAX];
 	uint32_t group_len; /* of a unit: data bytes of its group */
 };
@@ -63,6 +64,7 @@ struct sim_replica {
 struct sim_news {
 	struct block b;
 	Hdd__ReceivedDeletedBlockInfoProto__BlockStatus status;
+	int disk;
 };
 
 struct sim_order {
@@ -80,6 +82,7 @@ struct sim_node {
 	char uuid[16], ip[24];
 	bool up, linked, registered, full_report; /* full_report: one is due */
 	uint64_t beat_ns;
+	int out; /* this disk has failed; -1: none */
 	struct sim_replica rep[REPLICAS_MAX];
 	uint32_t nreps;
 	struct sim_news news[QUEUE_MAX];
@@ -144,6 +147,7 @@ enum sim_part {
 	SIM_CRASH,   /* nodes */
 	SIM_UNLINK,  /* nodes from the NameNode */
 	SIM_LOSS,    /* of replicas */
+	SIM_DISKS,   /* fail, with what is on them */
 	SIM_RESTART, /* of the NameNode */
 	SIM_LATE,    /* news and orders wait */
 	SIM_EC,      /* striped files */
@@ -211,6 +215,9 @@ bool node_takes_copy(struct sim_node *d, const struct block *b);
 int node_call(const struct sim_node *d, struct sim_call *c, const char *method, const void *msg);
 struct sim_order *order_add(struct sim_node *d, const struct block *b, int kind);
 void order_target(struct sim_order *o, const Hd__DatanodeInfoProto *t);
+/** The disk for what is written next. */
+int node_disk(const struct sim_node *d);
+/** @d has a replica of @b, or had one until now. */
 void node_tell(struct sim_node *d, const struct block *b,
 	       Hdd__ReceivedDeletedBlockInfoProto__BlockStatus status);
 struct sim_node *node_of(const char *uuid);

@@ -20,8 +20,8 @@
 struct sim sim;
 
 const char *const sim_part_names[SIM_PARTS] = {
-	"append", "truncate", "rename", "remove",  "replication", "leases", "gone",
-	"crash",  "unlink",   "loss",   "restart", "late",        "ec"};
+	"append", "truncate", "rename", "remove", "replication", "leases", "gone",
+	"crash",  "unlink",   "loss",   "disks",  "restart",     "late",   "ec"};
 
 /* ---- time and chance ---- */
 

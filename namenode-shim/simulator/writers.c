@@ -54,7 +54,7 @@ static void list_add_node(struct node_list *l, int node)
 	l->id[i].xferport = 9866;
 	l->id[i].infoport = l->id[i].ipcport = 1;
 	l->info[i].id = &l->id[i];
-	snprintf(l->storage[i], sizeof(l->storage[i]), "DS-%s", d->uuid);
+	snprintf(l->storage[i], sizeof(l->storage[i]), "DS-%s-%d", d->uuid, d->out == 0);
 	l->ids[i] = &l->id[i];
 	l->infos[i] = &l->info[i];
 	l->storages[i] = l->storage[i];
