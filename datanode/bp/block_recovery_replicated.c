@@ -46,25 +46,11 @@ static int ask_all(struct recovery_job *j, struct err *err)
 	return 0;
 }
 
-/* Finalized replicas of one stamp have one length. Earlier recoveries whose end the NameNode did
- * not hear of leave several stamps: each has finalized the replicas that it could reach. All have
- * the bytes that were acknowledged, but for one that a power cut has shortened. The longest counts.
- */
-static int check_finalized(const struct recovery_job *j, const struct holder *h, struct err *err)
-{
-	for (uint32_t i = 0; i < j->count; i++) {
-		const struct holder *o = &j->holders[i];
-
-		if (o->candidate && o->state == REPLICA_FINALIZED && o->block.gs == h->block.gs &&
-		    o->block.len != h->block.len)
-			return err_set(err, -EIO,
-				       "finalized replicas of %" PRIu64 " and %" PRIu64 " bytes",
-				       o->block.len, h->block.len);
-	}
-	return 0;
-}
-
-/* Who takes part, and the length all are brought to. */
+/* Who takes part, and the length all are brought to. All of a block had arrived where it is
+ * FINALIZED, so of two lengths, under one stamp or several, the longest counts: a power cut has
+ * shortened the others. Several stamps are left by earlier recoveries whose end the NameNode did
+ * not hear of: each has finalized the replicas that it could reach. A try of a truncate that failed
+ * half way leaves a short replica under the old stamp, and all are cut then. */
 static int agree(struct recovery_job *j, uint64_t *ret_len, struct err *err)
 {
 	enum replica_state best = REPLICA_TEMPORARY;
@@ -78,9 +64,6 @@ static int agree(struct recovery_job *j, uint64_t *ret_len, struct err *err)
 
 		if (!h->candidate || h->state != best)
 			continue;
-		/* A try of a truncate that failed half way leaves the old stamp. */
-		if (best == REPLICA_FINALIZED && !j->truncate && check_finalized(j, h, err))
-			return -EIO;
 		shortest = h->block.len < shortest ? h->block.len : shortest;
 		longest = h->block.len > longest ? h->block.len : longest;
 	}

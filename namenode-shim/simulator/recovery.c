@@ -43,15 +43,6 @@ static int holder_init(struct holder *h, const struct sim_order *o)
 	return 0;
 }
 
-/* Under one stamp they have one length; what several recoveries have made has several. */
-static bool does_not_fit(const struct holder *h, int n, const struct holder *one)
-{
-	for (int i = 0; i < n; i++)
-		if (h[i].takes_part && h[i].b.gs == one->b.gs && h[i].b.len != one->b.len)
-			return true;
-	return false;
-}
-
 /* The length all are brought to; -1: they do not agree. */
 static int64_t agree(struct holder *h, int n, const struct sim_order *o)
 {
@@ -72,8 +63,6 @@ static int64_t agree(struct holder *h, int n, const struct sim_order *o)
 	for (int i = 0; i < n; i++) {
 		if (best != REPLICA_FINALIZED)
 			break;
-		if (o->cut < 0 && h[i].takes_part && does_not_fit(h, n, &h[i]))
-			return -1;
 		h[i].takes_part &= (int64_t)h[i].b.len >= len;
 		h[i].takes_part |=
 			h[i].found && h[i].state == REPLICA_RBW && (int64_t)h[i].b.len == len;
