@@ -374,6 +374,7 @@ int vdev_poll(struct poller *p)
 		else
 			on_sent(d->v, &wc[i]);
 	}
+	vdev_post_granted(d);
 	return (n > 0 ? n : 0) + event;
 }
 

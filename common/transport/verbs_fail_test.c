@@ -26,6 +26,8 @@ static struct {
 	struct ibv_wc wc[VERBS_BATCH]; /* to be polled */
 	uint32_t wcs;
 	bool in_error;
+	uint32_t received; /* receives that were posted */
+	bool srq_refuses;
 } dev;
 
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -41,6 +43,16 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 			dev.stream[dev.n] = ((uint8_t *)(uintptr_t)wr->sg_list->addr)[1];
 		dev.posted[dev.n++] = wr->wr_id;
 	}
+	return 0;
+}
+
+static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	(void)srq;
+	*bad = wr;
+	if (dev.srq_refuses)
+		return ENOMEM;
+	dev.received++;
 	return 0;
 }
 
@@ -102,6 +114,8 @@ struct stage {
 	struct ibv_context ctx;
 	struct ibv_cq cq;
 	struct ibv_qp qp;
+	struct ibv_srq srq;
+	struct vrx rx[4];
 	struct vconn *c;
 	struct slot *slot;
 	struct ibv_mr mr;
@@ -113,11 +127,13 @@ static void stage_vdev(struct stage *s)
 {
 	s->ctx.ops.post_send = post_send;
 	s->ctx.ops.poll_cq = poll_cq;
-	s->cq.context = s->qp.context = &s->ctx;
+	s->ctx.ops.post_srq_recv = post_srq_recv;
+	s->cq.context = s->qp.context = s->srq.context = &s->ctx;
 	s->d = (struct vdev){.v = s->v, .cq = &s->cq, .last_wqe = LAST_WQE_NEVER};
 	s->d.poller = (struct poller){.fd = -1, .poll = vdev_poll, .arm = vdev_arm};
 	atomic_store(&s->d.cqe_left, 1000);
 	list_init(&s->d.rx_dry);
+	list_init(&s->d.rx_spare);
 	list_init(&s->d.tx_waiting);
 	s->d.tx_mr_in = &s->mr;
 	s->d.tx_free = s->tx_free;
@@ -354,6 +370,68 @@ static void a_device_that_never_tells_is_found_out(void **state)
 	assert_int_equal(s->d.last_wqe, LAST_WQE_NEVER);
 }
 
+/* ---- receives ---- */
+
+#define SLOTS_8K 4
+
+/* Of 8 receives 4 wait for a payload slot, of which none is left; then their connection ends. */
+static void dry_up(struct stage *s, struct slot *held[SLOTS_8K])
+{
+	for (int i = 0; i < SLOTS_8K; i++)
+		assert_non_null(held[i] = pool_get(s->pool, SLOT_8K, POOL_READ));
+	s->d.srq = &s->srq;
+	s->d.rx_count = 8;
+	s->d.rx_base = 4;
+	grant_init(&s->c->grant, 4);
+	for (int i = 0; i < 4; i++) {
+		s->rx[i] = (struct vrx){.dev = &s->d, .conn = s->c, .shared = true, .lands = true};
+		vrx_post(&s->rx[i]);
+	}
+	assert_int_equal(list_length(&s->d.rx_dry), 4);
+	vconn_rx_end(s->c);
+	assert_int_equal(s->d.srq_left, 4);
+}
+
+static void receives_that_waited_are_each_parked_once(void **state)
+{
+	struct stage *s = *state;
+	struct slot *held[SLOTS_8K];
+	const int cqes = atomic_load(&s->d.cqe_left);
+
+	dry_up(s, held);
+	slot_put(held[0]); /* given from hand to hand: each one is one too many */
+	(void)vdev_poll(&s->d.poller);
+	assert_true(list_empty(&s->d.rx_dry));
+	assert_int_equal(list_length(&s->d.rx_spare), 4);
+	assert_int_equal(s->d.rx_count, 4);
+	assert_int_equal(dev.received, 0);
+	assert_int_equal(atomic_load(&s->d.cqe_left), cqes + 4);
+	assert_int_equal(pool_slots_out(s->pool), 1 + SLOTS_8K - 1);
+	for (int i = 1; i < SLOTS_8K; i++)
+		slot_put(held[i]);
+	assert_false(s->d.failed);
+}
+
+static void a_receive_that_is_refused_holds_nothing(void **state)
+{
+	struct stage *s = *state;
+	struct slot *held[SLOTS_8K];
+	const int cqes = atomic_load(&s->d.cqe_left);
+
+	dry_up(s, held);
+	s->d.rx_base = 8; /* none is one too many */
+	dev.srq_refuses = true;
+	slot_put(held[0]);
+	(void)vdev_poll(&s->d.poller);
+	assert_true(s->d.failed);
+	assert_int_equal(s->d.rx_count, 4);
+	assert_int_equal(list_length(&s->d.rx_spare), 4);
+	assert_int_equal(atomic_load(&s->d.cqe_left), cqes + 4);
+	assert_int_equal(pool_slots_out(s->pool), 1 + SLOTS_8K - 1);
+	for (int i = 1; i < SLOTS_8K; i++)
+		slot_put(held[i]);
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, stage_up, stage_down)
@@ -364,6 +442,8 @@ int main(void)
 		CASE(control_messages_have_a_credit_and_pass_other_streams),
 		CASE(the_last_receive_is_waited_for_where_the_device_tells),
 		CASE(a_device_that_never_tells_is_found_out),
+		CASE(receives_that_waited_are_each_parked_once),
+		CASE(a_receive_that_is_refused_holds_nothing),
 	};
 
 	return cmocka_run_group_tests_name("verbs_fail", tests, NULL, NULL);

@@ -212,6 +212,7 @@ struct vdev {                  /* one RDMA device as one reactor uses it */
 	uint32_t rx_count, rx_base, rx_most; /* shared receives in use; as many at least, at most */
 	int srq_left;                        /* of these, promised to no connection */
 	struct list rx_dry;                  /* buffers that wait for a payload slot */
+	bool rx_granted;                     /* some of these have one now */
 	struct list rx_spare;                /* not posted */
 	bool rx_is_coming;                   /* the control thread makes a chunk */
 	struct vrx_chunk *rx_coming;         /* M */
@@ -308,6 +309,8 @@ bool vdev_cqes_are_few(const struct vdev *d);
 /* verbs_rx.c */
 /** Post a receive buffer again; its credit goes back to its connection, or to nobody. */
 void vrx_post(struct vrx *rx);
+/** Those that have waited for a payload slot and got it. */
+void vdev_post_granted(struct vdev *d);
 /** The control thread's: the receives of a connection's own queue. vconn_rx_free(): after the queue
  *  pair is gone, nothing writes to them any more. */
 int vconn_rx_new(struct vconn *c);

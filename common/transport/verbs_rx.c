@@ -36,12 +36,25 @@ static int post_rx(struct vrx *rx, struct ibv_qp *qp)
 	return ret_code(ibv_post_recv(qp, &wr, &bad));
 }
 
+/* Inside some slot_put(): posted in the next vdev_poll(). */
 static void rx_granted(struct pool_ask *a)
 {
-	struct vrx *rx = container_of(a, struct vrx, ask);
+	container_of(a, struct vrx, ask)->dev->rx_granted = true;
+}
 
-	list_del(&rx->link);
-	vrx_post(rx);
+void vdev_post_granted(struct vdev *d)
+{
+	while (d->rx_granted) { /* what is given back here may be granted to the next one */
+		d->rx_granted = false;
+		list_for_each (l, &d->rx_dry) {
+			struct vrx *rx = container_of(l, struct vrx, link);
+
+			if (!rx->payload)
+				continue;
+			list_del(l);
+			vrx_post(rx);
+		}
+	}
 }
 
 /* A slot for its payload. False: it waits for one. */
@@ -70,20 +83,24 @@ static void count_granted(int n)
 	metric_add(METRIC_RDMA_RECEIVES_GRANTED, (uint64_t)(int64_t)n);
 }
 
-/* More than there have to be, and most are nobody's: its memory is for others. */
-static bool park(struct vrx *rx)
+/* Out of use: its memory is for others. */
+static void park(struct vrx *rx)
 {
 	struct vdev *d = rx->dev;
 
-	if (d->rx_count <= d->rx_base || d->srq_left < (int)(d->rx_count / 2))
-		return false;
 	slot_put(rx->payload);
 	rx->payload = NULL;
+	rx->conn = NULL;
 	list_add(&d->rx_spare, &rx->link);
 	d->rx_count--;
 	vdev_cqes_put(d, 1);
 	metric_add(METRIC_RDMA_RECEIVES, (uint64_t)-1);
-	return true;
+}
+
+/* More than there have to be, and most are nobody's? */
+static bool is_one_too_many(const struct vdev *d)
+{
+	return d->rx_count > d->rx_base && d->srq_left >= (int)(d->rx_count / 2);
 }
 
 static void post_shared(struct vrx *rx)
@@ -91,15 +108,16 @@ static void post_shared(struct vrx *rx)
 	struct vdev *d = rx->dev;
 	struct vconn *c = rx->conn;
 
-	if (!c && park(rx))
+	if (!c && is_one_too_many(d)) {
+		park(rx);
 		return;
+	}
 	if (!has_room(rx))
 		return;
 	rx->conn = NULL;
 	if (post_rx(rx, NULL) < 0) {
 		d->failed = true; /* nothing comes in any more when this goes on: take no one new */
-		d->rx_count--;
-		list_add(&d->rx_spare, &rx->link);
+		park(rx);
 		return;
 	}
 	if (!c || !vconn_is_alive(c) || !grant_wants(&c->grant)) {
