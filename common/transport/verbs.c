@@ -262,7 +262,7 @@ static struct vconn *conn_by_qpn(struct verbs *v, const struct vdev *d, uint32_t
 	list_for_each (l, &v->by_qpn[qpn % VERBS_QPN_BUCKETS]) {
 		struct vconn *c = container_of(l, struct vconn, qpn_link);
 
-		if (c->dev == d && c->qp->qp_num == qpn)
+		if (c->dev == d && c->qpn == qpn)
 			return c;
 	}
 	return NULL;

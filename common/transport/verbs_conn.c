@@ -246,7 +246,8 @@ static void enter_qpn(struct vconn *c)
 {
 	c->dev = c->cm_dev;
 	c->qp = c->id->qp;
-	list_add_tail(&c->v->by_qpn[c->qp->qp_num % VERBS_QPN_BUCKETS], &c->qpn_link);
+	c->qpn = c->qp->qp_num;
+	list_add_tail(&c->v->by_qpn[c->qpn % VERBS_QPN_BUCKETS], &c->qpn_link);
 }
 
 /* A request has come to this reactor: it has a queue pair, and nobody knows it. */
@@ -510,6 +511,8 @@ static bool drain_all(struct verbs *v)
 
 			if (!c->closing)
 				xconn_close(&c->x);
+			else /* nobody's yet: the peer may never confirm the answer */
+				vconn_fail(c, -ECANCELED, "closed");
 			(void)vconn_step(&c->rop);
 		}
 		if (is_busy(v))

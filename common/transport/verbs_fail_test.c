@@ -432,6 +432,27 @@ static void a_receive_that_is_refused_holds_nothing(void **state)
 		slot_put(held[i]);
 }
 
+static void receives_of_a_destroyed_queue_pair_are_its_own(void **state)
+{
+	struct stage *s = *state;
+
+	s->d.srq = &s->srq;
+	s->d.rx_chunk[0] = calloc(1, sizeof(*s->d.rx_chunk[0]));
+	*vdev_rx(&s->d, 0) = (struct vrx){.dev = &s->d, .shared = true};
+	grant_init(&s->c->grant, 4);
+	s->c->qpn = 7;
+	list_add_tail(&s->v->by_qpn[7], &s->c->qpn_link);
+	s->c->state = VC_WAIT_DESTROYED;
+	s->c->qp = NULL; /* freed */
+	dev.wc[dev.wcs++] =
+		(struct ibv_wc){.wr_id = 1ull << 63, .status = IBV_WC_WR_FLUSH_ERR, .qp_num = 7};
+	(void)vdev_poll(&s->d.poller);
+	assert_int_equal(grant_out(&s->c->grant), 3); /* its grant was used up, nobody's receive */
+	assert_int_equal(s->d.srq_left, 1);           /* and it is posted for anybody */
+	assert_int_equal(dev.received, 1);
+	free(s->d.rx_chunk[0]);
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, stage_up, stage_down)
@@ -444,6 +465,7 @@ int main(void)
 		CASE(a_device_that_never_tells_is_found_out),
 		CASE(receives_that_waited_are_each_parked_once),
 		CASE(a_receive_that_is_refused_holds_nothing),
+		CASE(receives_of_a_destroyed_queue_pair_are_its_own),
 	};
 
 	return cmocka_run_group_tests_name("verbs_fail", tests, NULL, NULL);

@@ -128,7 +128,7 @@ struct vconn {
 	struct xconn x; /* first */
 	struct verbs *v;
 	struct vdev *dev;  /* NULL until there is a queue pair */
-	struct ibv_qp *qp; /* likewise */
+	struct ibv_qp *qp; /* likewise; the control thread frees it before MAIL_DESTROYED */
 	struct rop rop;
 	struct rtimer timer;
 	struct list link; /* verbs.conns */
@@ -145,6 +145,7 @@ struct vconn {
 	void *recv_buf;
 	uint32_t recv_len;
 	struct verbs_hello peer; /* M */
+	uint32_t qpn;            /* of qp; receives that are left tell it when qp is gone */
 	struct list qpn_link;    /* verbs.by_qpn */
 	/* the control thread's */
 	struct rdma_cm_id *id;   /* C */

@@ -112,15 +112,20 @@ static bool receives_are_whole(const struct node *n)
 	return dev_of(n->v)->srq_left == (int)dev_of(n->v)->rx_count;
 }
 
-static void node_down(struct node *n, const char *name)
+static void node_free(struct node *n, const char *name)
 {
-	check(receives_are_whole(n), "%s: no receive is missing: %d of %u are free", name,
-	      dev_of(n->v)->srq_left, dev_of(n->v)->rx_count);
 	verbs_free(n->v);
 	check(pool_slots_out(n->pool) == 0, "%s: all slots are back (%u out)", name,
 	      pool_slots_out(n->pool));
 	if (!pool_slots_out(n->pool))
 		pool_free(n->pool);
+}
+
+static void node_down(struct node *n, const char *name)
+{
+	check(receives_are_whole(n), "%s: no receive is missing: %d of %u are free", name,
+	      dev_of(n->v)->srq_left, dev_of(n->v)->rx_count);
+	node_free(n, name);
 }
 
 /* ---- peers ---- */
@@ -407,6 +412,61 @@ static void shares_out_connections(struct side *client, struct node *first)
 	close_all(client, c, n);
 }
 
+/* ---- a stranger that never confirms ---- */
+
+static bool cm_event(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *ev;
+	bool good = rdma_get_cm_event(ch, &ev) == 0 && ev->event == type;
+
+	rdma_ack_cm_event(ev);
+	return good;
+}
+
+/* Asks for a connection, and does not look at the answer: so none is confirmed. */
+static struct rdma_cm_id *half_open(struct rdma_event_channel *ch)
+{
+	const struct verbs_hello h = {
+		.credits = 8, .message_max = VERBS_MESSAGE_MAX, .read_depth = 1};
+	struct ibv_qp_init_attr a = {
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+	uint8_t hello[VERBS_PRIVATE_MAX];
+	struct rdma_conn_param p = {.responder_resources = 1, .private_data = hello};
+	struct net_addr to = server_addr;
+	struct rdma_cm_id *id;
+
+	p.private_data_len = (uint8_t)capsule_link.hello_encode(&h, hello);
+	if (rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) < 0 ||
+	    rdma_resolve_addr(id, NULL, (struct sockaddr *)&to.sa, 2000) < 0 ||
+	    !cm_event(ch, RDMA_CM_EVENT_ADDR_RESOLVED) || rdma_resolve_route(id, 2000) < 0 ||
+	    !cm_event(ch, RDMA_CM_EVENT_ROUTE_RESOLVED))
+		return NULL;
+	a.send_cq = a.recv_cq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0);
+	return !rdma_create_qp(id, NULL, &a) && !rdma_connect(id, &p) ? id : NULL;
+}
+
+static void ends_while_a_stranger_is_half_open(struct node *node)
+{
+	struct rdma_event_channel *ch = rdma_create_event_channel();
+	struct rdma_cm_id *id = half_open(ch);
+	uint64_t began;
+
+	check(id && UNTIL(node->v->conn_count == 1), "a stranger asks, and never confirms");
+	began = clock_mono_ns();
+	node_free(node, "node");
+	check(clock_mono_ns() - began < 2 * NS_PER_S, "nobody waits for it (%llu ms)",
+	      (unsigned long long)((clock_mono_ns() - began) / NS_PER_MS));
+	if (id) {
+		struct ibv_cq *cq = id->qp->send_cq;
+
+		rdma_destroy_qp(id);
+		(void)ibv_destroy_cq(cq);
+		rdma_destroy_id(id);
+	}
+	rdma_destroy_event_channel(ch);
+}
+
 int main(int argc, char **argv)
 {
 	const uint32_t peers = argc > 1 ? (uint32_t)atoi(argv[1]) : PEERS;
@@ -424,7 +484,7 @@ int main(int argc, char **argv)
 	loses_no_receive(&client, &node, rounds);
 	shares_out_connections(&client, &node);
 	serves_many(&node, peers < PEERS_MOST ? peers : PEERS_MOST);
-	node_down(&node, "node");
+	ends_while_a_stranger_is_half_open(&node);
 	side_free(&client, "client");
 	check(metric_get(METRIC_RDMA_RNR) == 0, "no RNR in the whole run");
 	reactor_free(reactor);
