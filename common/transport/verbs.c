@@ -382,7 +382,7 @@ int vdev_arm(struct poller *p)
 {
 	struct vdev *d = container_of(p, struct vdev, poller);
 
-	if (d->armed)
+	if (d->armed || atomic_load_explicit(&d->broken, memory_order_relaxed))
 		return 0;
 	d->armed = true;
 	return ret_code(ibv_req_notify_cq(d->cq, 0));

@@ -20,7 +20,8 @@
  * message. A sender without a credit waits (one is kept for control messages, and the last one for
  * heartbeats); RNR is a bug and counted. A peer that sends without one is cut off (-EPROTO). A
  * connection is granted 4 receives at first, twice as many whenever its peer has used up nearly
- * all, `credits` at most; it shrinks to 4 as it sends after 5 s of silence, or while few are left.
+ * all, `credits` at most; it halves, down to 4, with a heartbeat after 5 s of silence, and with
+ * each message while few are left.
  * The shared queue grows up to four times its depth, as the pool has slots.
  * Ownership: struct verbs belongs to its reactor; connections close themselves down (flush, marker,
  * destroy) after xconn_close().
@@ -28,7 +29,7 @@
  * thread*, which sleeps on the descriptors of the connection manager and of the devices' events:
  * it makes, accepts and destroys all queue pairs, and allocates and registers what they need. It
  * gives a request for a connection to the reactor that has the fewest. A reactor itself calls the
- * device only to post, to poll and to put a queue pair into error.
+ * device only to post, to poll, to ask for events, and to put a queue pair into error.
  * Devices: each reactor has one completion queue, one shared receive queue and one registration of
  * its pool on each. They are made in verbs_new(); for a device that appears later, when the first
  * connection comes over it. A device that fails takes its connections with it (-ENODEV).

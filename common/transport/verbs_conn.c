@@ -279,6 +279,10 @@ static void on_up(struct vconn *c)
 	if (c->active) {
 		enter_qpn(c);
 		meet(c);
+		if (atomic_load(&c->dev->broken)) { /* meanwhile */
+			vconn_fail(c, -ENODEV, "the RDMA device failed");
+			return;
+		}
 	}
 	c->closing = false;
 	c->state = VC_UP;
@@ -336,6 +340,7 @@ static void dev_event(struct vdev *d, uint32_t events)
 	if (!(events & DEV_FAILED))
 		return;
 	d->failed = true;
+	d->poller.fd = -1; /* it may be readable for ever */
 	list_for_each (l, &d->v->conns) {
 		struct vconn *c = container_of(l, struct vconn, link);
 

@@ -101,6 +101,8 @@ void vconn_mail_failed(struct vconn *c, int rc, const char *fmt, ...)
 static void post_dev_mail(struct vdev *d, uint32_t event)
 {
 	d->events |= event;
+	if (event & DEV_FAILED)
+		atomic_store(&d->broken, true);
 	d->v->dev_mail = true;
 	tell(d->v);
 }
@@ -121,11 +123,16 @@ static struct vcard *card_new(struct verbs_control *k, struct ibv_context *ctx)
 	struct vcard *card = calloc(1, sizeof(*card));
 	const int flags = fcntl(ctx->async_fd, F_GETFL);
 
-	if (!card)
+	if (card)
+		card->held = device_hold(ctx);
+	if (!card || !card->held) {
+		free(card);
 		return NULL;
+	}
 	card->ctx = ctx;
 	list_init(&card->devs);
-	(void)fcntl(ctx->async_fd, F_SETFL, flags | O_NONBLOCK);
+	if (k->hears)
+		(void)fcntl(ctx->async_fd, F_SETFL, flags | O_NONBLOCK);
 	list_add_tail(&k->cards, &card->link);
 	return card;
 }
@@ -153,15 +160,12 @@ struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, 
 	struct vdev *d = NULL;
 	bool failed;
 
-	*ret_rc = -ENOMEM;
 	pthread_mutex_lock(&k->lock);
 	card = card_get(k, ctx);
 	if (card)
 		d = dev_find(v, card);
-	failed = card && card->failed;
+	failed = !card || card->failed || (d && atomic_load(&d->broken));
 	pthread_mutex_unlock(&k->lock);
-	if (!card)
-		return NULL;
 	if (failed) {
 		*ret_rc = err_set(err, -ENODEV, "RDMA device %s has failed",
 				  ibv_get_device_name(ctx->device));
@@ -189,34 +193,65 @@ static void card_failed(struct verbs_control *k, struct vcard *card)
 	pthread_mutex_unlock(&k->lock);
 }
 
+/* Whose @queue is; NULL: of a reactor that has left, or of somebody else in this process. */
+static struct vdev *dev_by_queue(struct verbs_control *k, struct vcard *card, const void *queue)
+{
+	struct vdev *found = NULL;
+
+	pthread_mutex_lock(&k->lock);
+	list_for_each (l, &card->devs) {
+		struct vdev *d = container_of(l, struct vdev, card_link);
+
+		if (d->cq == queue || d->srq == queue)
+			found = d;
+	}
+	pthread_mutex_unlock(&k->lock);
+	return found;
+}
+
+static void on_queue_event(struct verbs_control *k, struct vcard *card, const void *queue,
+			   uint32_t event)
+{
+	struct vdev *d = dev_by_queue(k, card, queue);
+
+	if (d)
+		vdev_mail(d, event);
+}
+
+static void on_qp_event(struct vconn *c, enum ibv_event_type type)
+{
+	if (type == IBV_EVENT_QP_LAST_WQE_REACHED)
+		vconn_mail(c, MAIL_LAST_WQE);
+	else if (type == IBV_EVENT_COMM_EST) /* a message overtook the answer of the CM */
+		(void)rdma_notify(c->id, type);
+	else
+		vconn_mail_failed(c, -EIO, "the device says: %s", ibv_event_type_str(type));
+}
+
 /* What belongs to a connection, a queue or a device is told to its reactor. Ports come and go by
  * themselves: connections live as long as their retries, and heartbeats tell when one is dead. */
 static void on_async(struct verbs_control *k, struct vcard *card, const struct ibv_async_event *e)
 {
-	const char *name = ibv_event_type_str(e->event_type);
-
 	metric_add(METRIC_RDMA_ASYNC, 1);
-	log_debug("op=rdma device=%s: %s", ibv_get_device_name(card->ctx->device), name);
+	log_debug("op=rdma device=%s: %s", ibv_get_device_name(card->ctx->device),
+		  ibv_event_type_str(e->event_type));
 	switch ((int)e->event_type) {
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		vconn_mail(e->element.qp->qp_context, MAIL_LAST_WQE);
-		break;
-	case IBV_EVENT_COMM_EST: /* a message overtook the answer of the connection manager */
-		(void)rdma_notify(((struct vconn *)e->element.qp->qp_context)->id, e->event_type);
-		break;
+	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
-		vconn_mail_failed(e->element.qp->qp_context, -EIO, "the device says: %s", name);
+		if (dev_by_queue(k, card, e->element.qp->send_cq))
+			on_qp_event(e->element.qp->qp_context, e->event_type);
 		break;
 	case IBV_EVENT_CQ_ERR:
-		vdev_mail(e->element.cq->cq_context, DEV_FAILED);
+		on_queue_event(k, card, e->element.cq, DEV_FAILED);
 		break;
 	case IBV_EVENT_SRQ_ERR:
-		vdev_mail(e->element.srq->srq_context, DEV_FAILED);
+		on_queue_event(k, card, e->element.srq, DEV_FAILED);
 		break;
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		vdev_mail(e->element.srq->srq_context, DEV_SRQ_LIMIT);
+		on_queue_event(k, card, e->element.srq, DEV_SRQ_LIMIT);
 		break;
 	case IBV_EVENT_DEVICE_FATAL:
 		card_failed(k, card);
@@ -226,7 +261,7 @@ static void on_async(struct verbs_control *k, struct vcard *card, const struct i
 	}
 }
 
-static void card_events(struct verbs_control *k, struct vcard *card)
+void card_events(struct verbs_control *k, struct vcard *card)
 {
 	struct ibv_async_event e;
 
@@ -289,18 +324,21 @@ static void *control_main(void *arg)
 		fds[0] = (struct pollfd){.fd = k->wake, .events = POLLIN};
 		fds[1] = (struct pollfd){.fd = k->channel->fd, .events = POLLIN};
 		list_for_each (l, &k->cards) {
-			if (n == CARDS_MAX)
-				break;
 			cards[n] = container_of(l, struct vcard, link);
+			if (!k->hears || cards[n]->failed)
+				continue;
 			fds[2 + n] =
 				(struct pollfd){.fd = cards[n]->ctx->async_fd, .events = POLLIN};
-			n++;
+			if (++n == CARDS_MAX)
+				break;
 		}
 		if (poll(fds, 2 + n, -1) < 0)
 			continue; /* EINTR: no signal comes here, but a debugger does */
 		for (nfds_t i = 0; i < n; i++)
-			if (fds[2 + i].revents)
+			if (fds[2 + i].revents & POLLIN)
 				card_events(k, cards[i]);
+			else if (fds[2 + i].revents) /* it has gone, and tells no more */
+				card_failed(k, cards[i]);
 		if (fds[1].revents)
 			cm_events(k);
 		if (fds[0].revents)
@@ -327,8 +365,12 @@ static int thread_start(struct verbs_control *k)
 
 static void control_free(struct verbs_control *k)
 {
-	list_for_each (l, &k->cards)
-		free(container_of(l, struct vcard, link));
+	list_for_each (l, &k->cards) {
+		struct vcard *card = container_of(l, struct vcard, link);
+
+		rdma_free_devices(card->held);
+		free(card);
+	}
 	if (k->channel)
 		rdma_destroy_event_channel(k->channel);
 	if (k->wake >= 0)
@@ -350,7 +392,7 @@ static int find_cards(struct verbs_control *k)
 	return list_empty(&k->cards) ? -ENODEV : 0;
 }
 
-static int control_new(struct verbs_control **ret, struct err *err)
+static int control_new(bool hears, struct verbs_control **ret, struct err *err)
 {
 	struct verbs_control *k = calloc(1, sizeof(*k));
 	int rc = 0;
@@ -362,6 +404,9 @@ static int control_new(struct verbs_control **ret, struct err *err)
 	list_init(&k->todo);
 	list_init(&k->chunks);
 	list_init(&k->verbs);
+	/* a client hears from the CM what ends its connections; its program may be one that uses
+	 * the same devices, and then their events are for it */
+	k->hears = hears;
 	k->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	k->channel = rdma_create_event_channel();
 	if (!k->channel || k->wake < 0)
@@ -410,7 +455,7 @@ int verbs_control_join(struct verbs *v, struct err *err)
 	if (v->opts.share)
 		v->control = v->opts.share->control;
 	else
-		rc = control_new(&v->control, err);
+		rc = control_new(v->opts.passive, &v->control, err);
 	if (rc < 0)
 		return rc;
 	pthread_mutex_lock(&v->control->lock);

@@ -179,6 +179,18 @@ static int dev_setup(struct vdev *d)
 	return tx_new(d);
 }
 
+struct ibv_context **device_hold(const struct ibv_context *ctx)
+{
+	struct ibv_context **all = rdma_get_devices(NULL);
+
+	for (int i = 0; all && all[i]; i++)
+		if (all[i] == ctx)
+			return all;
+	if (all)
+		rdma_free_devices(all);
+	return NULL;
+}
+
 int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct err *err)
 {
 	struct vdev *d = calloc(1, sizeof(*d));
@@ -196,7 +208,8 @@ int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struc
 	list_init(&d->rx_spare);
 	list_init(&d->tx_waiting);
 	d->poller = (struct poller){.fd = -1, .poll = vdev_poll, .arm = vdev_arm};
-	rc = dev_setup(d);
+	d->held = device_hold(ctx);
+	rc = d->held ? dev_setup(d) : -ENODEV;
 	if (rc < 0) {
 		if (rc == -ENOMEM)
 			memlock_error(err, "the buffer pool");
@@ -244,6 +257,8 @@ void vdev_free(struct vdev *d)
 		ibv_dealloc_pd(d->pd_in);
 	if (d->pd_out)
 		ibv_dealloc_pd(d->pd_out);
+	if (d->held)
+		rdma_free_devices(d->held);
 	free(d->tx_free);
 	free(d->tx_mem);
 	free(d);

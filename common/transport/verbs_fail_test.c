@@ -67,6 +67,28 @@ static int poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	return (int)had;
 }
 
+static struct {
+	struct ibv_async_event e;
+	bool there;
+} async;
+
+int __wrap_ibv_get_async_event(struct ibv_context *ctx, struct ibv_async_event *e);
+int __wrap_ibv_get_async_event(struct ibv_context *ctx, struct ibv_async_event *e)
+{
+	const bool there = async.there;
+
+	(void)ctx;
+	*e = async.e;
+	async.there = false;
+	return there ? 0 : -1;
+}
+
+void __wrap_ibv_ack_async_event(struct ibv_async_event *e);
+void __wrap_ibv_ack_async_event(struct ibv_async_event *e)
+{
+	(void)e;
+}
+
 int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
@@ -109,6 +131,8 @@ struct stage {
 	struct reactor *reactor;
 	struct pool *pool;
 	struct verbs_control control;
+	struct vcard card;
+	struct ibv_device device;
 	struct verbs *v;
 	struct vdev d;
 	struct ibv_context ctx;
@@ -132,6 +156,12 @@ static void stage_vdev(struct stage *s)
 	s->d = (struct vdev){.v = s->v, .cq = &s->cq, .last_wqe = LAST_WQE_NEVER};
 	s->d.poller = (struct poller){.fd = -1, .poll = vdev_poll, .arm = vdev_arm};
 	atomic_store(&s->d.cqe_left, 1000);
+	s->ctx.device = &s->device;
+	s->card.ctx = &s->ctx;
+	list_init(&s->control.cards);
+	list_init(&s->card.devs);
+	list_add_tail(&s->control.cards, &s->card.link);
+	list_add_tail(&s->card.devs, &s->d.card_link);
 	list_init(&s->d.rx_dry);
 	list_init(&s->d.rx_spare);
 	list_init(&s->d.tx_waiting);
@@ -166,6 +196,8 @@ static int stage_up(void **state)
 	list_init(&s.v->conns);
 	for (uint32_t i = 0; i < VERBS_QPN_BUCKETS; i++)
 		list_init(&s.v->by_qpn[i]);
+	list_init(&s.v->mail);
+	s.v->poller.fd = -1;
 	stage_vdev(&s);
 	s.c = vconn_alloc(s.v, false);
 	s.c->state = VC_UP;
@@ -453,6 +485,72 @@ static void receives_of_a_destroyed_queue_pair_are_its_own(void **state)
 	free(s->d.rx_chunk[0]);
 }
 
+/* ---- events of the device ---- */
+
+static void happens(struct stage *s, struct ibv_async_event e)
+{
+	async.e = e;
+	async.there = true;
+	card_events(&s->control, &s->card);
+	assert_false(async.there);
+}
+
+static void events_of_others_are_left_alone(void **state)
+{
+	struct stage *s = *state;
+	struct ibv_cq cq = {.cq_context = NULL};
+	struct ibv_srq srq = {.srq_context = NULL};
+	struct ibv_qp qp = {.send_cq = &cq};
+
+	happens(s, (struct ibv_async_event){.event_type = IBV_EVENT_QP_FATAL, .element.qp = &qp});
+	happens(s, (struct ibv_async_event){.event_type = IBV_EVENT_COMM_EST, .element.qp = &qp});
+	happens(s, (struct ibv_async_event){.event_type = IBV_EVENT_CQ_ERR, .element.cq = &cq});
+	happens(s, (struct ibv_async_event){.event_type = IBV_EVENT_SRQ_ERR, .element.srq = &srq});
+	assert_int_equal(s->d.events, 0);
+	s->qp.send_cq = &s->cq;
+	s->qp.qp_context = s->c;
+	happens(s,
+		(struct ibv_async_event){.event_type = IBV_EVENT_QP_FATAL, .element.qp = &s->qp});
+	assert_int_equal(s->c->mail, MAIL_FAILED);
+	list_del(&s->d.card_link); /* its reactor has left, the queue is there still */
+	happens(s, (struct ibv_async_event){.event_type = IBV_EVENT_CQ_ERR, .element.cq = &s->cq});
+	assert_int_equal(s->d.events, 0);
+}
+
+static void a_queue_in_error_takes_nobody_new(void **state)
+{
+	struct stage *s = *state;
+	struct err err = ERR_INIT;
+	int rc;
+
+	assert_ptr_equal(control_dev(s->v, &s->ctx, &rc, &err), &s->d);
+	happens(s, (struct ibv_async_event){.event_type = IBV_EVENT_CQ_ERR, .element.cq = &s->cq});
+	assert_int_equal(s->d.events, DEV_FAILED);
+	assert_null(control_dev(s->v, &s->ctx, &rc, &err));
+	assert_int_equal(rc, -ENODEV);
+	s->ctx.ops.req_notify_cq = NULL; /* nor is it asked for a wake-up */
+	assert_int_equal(vdev_arm(&s->d.poller), 0);
+}
+
+static void no_more_receives_are_granted_than_there_are(void **state)
+{
+	struct stage *s = *state;
+
+	s->d.srq = &s->srq;
+	s->d.rx_count = s->d.rx_most = 32;
+	s->d.srq_left = 8;
+	grant_init(&s->c->grant, 16);
+	while (grant_left(&s->c->grant) > 5)
+		assert_int_equal(grant_received(&s->c->grant), 0);
+	vconn_adapt(s->c, false); /* twice as many would be 16 more */
+	assert_int_equal(s->d.srq_left, 8);
+	assert_int_equal(s->c->grant.target, 16);
+	s->d.srq_left = 16;
+	vconn_adapt(s->c, false);
+	assert_int_equal(s->d.srq_left, 0);
+	assert_int_equal(s->c->grant.target, 32);
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, stage_up, stage_down)
@@ -466,6 +564,9 @@ int main(void)
 		CASE(receives_that_waited_are_each_parked_once),
 		CASE(a_receive_that_is_refused_holds_nothing),
 		CASE(receives_of_a_destroyed_queue_pair_are_its_own),
+		CASE(events_of_others_are_left_alone),
+		CASE(a_queue_in_error_takes_nobody_new),
+		CASE(no_more_receives_are_granted_than_there_are),
 	};
 
 	return cmocka_run_group_tests_name("verbs_fail", tests, NULL, NULL);

@@ -193,6 +193,7 @@ struct vdev {                  /* one RDMA device as one reactor uses it */
 	struct list card_link; /* vcard.devs, under verbs_control.lock */
 	struct verbs *v;
 	struct ibv_context *ctx;
+	struct ibv_context **held; /* see device_hold() */
 	struct ibv_device_attr attr;
 	struct ibv_pd *pd_in, *pd_out;
 	struct ibv_mr **mr_in, **mr_out; /* one per slab; released after every QP is gone */
@@ -202,7 +203,8 @@ struct vdev {                  /* one RDMA device as one reactor uses it */
 	struct poller poller;
 	bool armed;
 	bool joined;          /* the reactor polls it */
-	bool failed;          /* nothing works on it any more: no new connections */
+	bool failed;          /* it takes no receives any more: nobody new is accepted */
+	atomic_bool broken;   /* the device, or this queue, is in error: no new connections */
 	uint32_t events;      /* of DEV_*, under verbs_control.lock */
 	atomic_int cqe_left;  /* completions not promised to a connection */
 	uint32_t inline_max;  /* C: asked for; less where the device does not have it */
@@ -251,8 +253,9 @@ struct verbs {
 struct vcard { /* a device, of all reactors */
 	struct list link;
 	struct ibv_context *ctx;
-	struct list devs; /* under verbs_control.lock */
-	bool failed;      /* C */
+	struct ibv_context **held; /* see device_hold() */
+	struct list devs;          /* under verbs_control.lock */
+	bool failed;               /* C */
 };
 
 struct verbs_control {
@@ -265,6 +268,7 @@ struct verbs_control {
 	struct list chunks; /* vdev: more receives are asked for */
 	struct list verbs;
 	bool woken, stop;
+	bool hears; /* the devices' events are read: those who share this accept connections */
 	struct rdma_cm_id *listen_id;
 	const struct verbs_protocol *protocol; /* of who listens */
 	struct verbs *last; /* that got a request: who comes behind it goes first among equals */
@@ -283,6 +287,9 @@ void vconn_mail(struct vconn *c, enum vmail what);
 void vconn_mail_failed(struct vconn *c, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void vdev_mail(struct vdev *d, uint32_t event);
+/** What the device has to tell. Queues of others, whom it tells by the same descriptor, are left
+ *  alone. */
+void card_events(struct verbs_control *k, struct vcard *card);
 /** The device as @v uses it, made when it is not there. */
 struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, struct err *err);
 
@@ -291,6 +298,9 @@ void cm_events(struct verbs_control *k);
 void cm_do(struct vconn *c, uint32_t todo);
 
 /* verbs_dev.c */
+/** librdmacm closes a device that has gone as soon as nobody holds it. What is returned goes to
+ *  rdma_free_devices() when nothing of @ctx is left; NULL: it has gone already, or no memory. */
+struct ibv_context **device_hold(const struct ibv_context *ctx);
 /** Any thread: all of it that needs no pool. */
 int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct err *err);
 /** The reactor's: receives are posted, and it is polled. */

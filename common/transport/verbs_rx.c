@@ -264,6 +264,7 @@ void vconn_adapt(struct vconn *c, bool was_idle)
 	struct grant *g = &c->grant;
 	const uint16_t half =
 		g->target / 2 > VERBS_CREDITS_LEAST ? g->target / 2 : VERBS_CREDITS_LEAST;
+	const uint32_t to = g->target * 2u < most_of(d) ? g->target * 2u : most_of(d);
 
 	if (c->active || !d->srq)
 		return;
@@ -272,13 +273,12 @@ void vconn_adapt(struct vconn *c, bool was_idle)
 	if (was_idle || d->srq_left < (int)(d->rx_count / 8)) {
 		g->target = half < g->target ? half : g->target;
 	} else if (grant_left(g) <= g->target / 4u + 1 && g->target < most_of(d) &&
-		   d->srq_left >= (int)(d->rx_count / 4)) {
-		uint32_t to = g->target * 2u < most_of(d) ? g->target * 2u : most_of(d);
-		uint32_t n = to - g->target;
+		   d->srq_left >= (int)(d->rx_count / 4) && d->srq_left >= (int)(to - g->target)) {
+		const uint16_t n = (uint16_t)(to - g->target);
 
 		g->target = (uint16_t)to;
 		give(c, n);
-		grant_add(g, (uint16_t)n);
+		grant_add(g, n);
 	}
 }
 
