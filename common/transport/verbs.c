@@ -86,6 +86,7 @@ void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(c->reason, sizeof(c->reason), fmt, ap);
 	va_end(ap);
+	list_del(&c->tx_link); /* it sends nothing more: others are to be woken */
 	if (c->qp)
 		shut(c);
 	op = c->connect_op;
@@ -307,7 +308,7 @@ static void count_received(struct vdev *d, struct vconn *c, const struct vrx *rx
 	if (granted && rx->shared)
 		metric_add(METRIC_RDMA_RECEIVES_GRANTED, (uint64_t)-1);
 	else if (rx->shared)
-		d->srq_left--;
+		vdev_left_add(d, -1);
 	if (granted || !c || !vconn_is_alive(c))
 		return;
 	metric_add(METRIC_RDMA_OVERRUNS, 1);

@@ -33,7 +33,8 @@
  * Devices: each reactor has one completion queue, one shared receive queue and one registration of
  * its pool on each. They are made in verbs_new(); for a device that appears later, when the first
  * connection comes over it. A device that fails takes its connections with it (-ENODEV).
- * Limits: connections per reactor by CQ and SRQ size; above, requests are rejected with VERBS_BUSY.
+ * Limits: connections per reactor by CQ (a quarter of it is for sending) and SRQ size; above,
+ * requests are rejected with VERBS_BUSY.
  * Source: rdma_cm(7), ibv_post_send(3), hdfs-wire of this project: docs/wire.md.
  */
 #include "common/base/clock.h"
@@ -103,8 +104,8 @@ int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret,
 void verbs_free(struct verbs *v);
 
 /** rdma_listen on @o->addr (the port of the TCP listener). max_conns is honoured. The first one of
- *  those that share a control thread listens, the others join it: each request goes to the one that
- *  has the fewest connections and room for another. */
+ *  those that share a control thread listens, the others join it: of those that have receives left
+ *  for it, the one with the fewest connections gets a request. */
 int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *err);
 /** Stop accepting. When nobody listens any more, requests that are on their way are rejected with
  *  VERBS_STOPPING. */

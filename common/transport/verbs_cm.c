@@ -76,7 +76,7 @@ static int make_qp(struct vconn *c, struct err *err)
 		return rc;
 	own = c->active ? VERBS_ACTIVE_CREDITS : d->srq ? 0 : VERBS_OWN_PASSIVE;
 	own = lesser(own, d->attr.max_qp_wr);
-	if (!vdev_cqes_take(d, 1 + own)) /* one for the drain marker */
+	if (!vdev_cqes_admit(d, 1 + own)) /* one for the drain marker */
 		return err_set(err, -EBUSY, "the completion queue is full");
 	c->cm_dev = d;
 	c->cqes = 1;
@@ -236,9 +236,10 @@ static bool request_is_fit(const struct verbs_protocol *p, const struct rdma_con
 	return false;
 }
 
-/* Of those that listen the one with the fewest connections; of several such, the one behind the
- * last that was chosen. It has a connection more from now on. */
-static struct verbs *choose(struct verbs_control *k, enum verbs_reject *ret_why)
+/* Of those that listen and have receives left the one with the fewest connections; of several such,
+ * the one behind the last that was chosen. It has a connection more from now on. */
+struct verbs *cm_choose(struct verbs_control *k, const struct ibv_context *ctx,
+			enum verbs_reject *ret_why)
 {
 	struct verbs *best = NULL;
 	struct list *from = k->last ? &k->last->control_link : &k->verbs;
@@ -259,7 +260,11 @@ static struct verbs *choose(struct verbs_control *k, enum verbs_reject *ret_why)
 		load = atomic_load(&v->load);
 		*ret_why = VERBS_BUSY;
 		if ((v->listener.max_conns && load >= v->listener.max_conns) ||
-		    load >= VERBS_CONNS_MAX || load >= least)
+		    load >= VERBS_CONNS_MAX)
+			continue;
+		if (!control_has_receives(v, ctx))
+			load += VERBS_CONNS_MAX; /* when all are so: it sees to more of them */
+		if (load >= least)
 			continue;
 		best = v;
 		least = load;
@@ -324,7 +329,7 @@ static void on_request(struct verbs_control *k, struct rdma_cm_id *id,
 	pthread_mutex_unlock(&k->lock);
 	if (request_is_fit(p, conn, data, len, &peer, &why)) {
 		pthread_mutex_lock(&k->lock);
-		v = choose(k, &why);
+		v = cm_choose(k, id->verbs, &why);
 		pthread_mutex_unlock(&k->lock);
 	}
 	if (v) {

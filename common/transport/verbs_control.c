@@ -153,6 +153,18 @@ static struct vdev *dev_find(const struct verbs *v, struct vcard *card)
 	return NULL;
 }
 
+bool control_has_receives(const struct verbs *v, const struct ibv_context *ctx)
+{
+	list_for_each (l, &v->control->cards) {
+		struct vcard *card = container_of(l, struct vcard, link);
+		const struct vdev *d = card->ctx == ctx ? dev_find(v, card) : NULL;
+
+		if (d)
+			return !d->srq || vdev_left(d) >= (int)VERBS_CREDITS_LEAST;
+	}
+	return true; /* it is made when the first connection comes */
+}
+
 struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, struct err *err)
 {
 	struct verbs_control *k = v->control;

@@ -78,6 +78,11 @@ bool vdev_cqes_are_few(const struct vdev *d)
 	return atomic_load(&d->cqe_left) < d->cq->cqe / 4;
 }
 
+bool vdev_cqes_admit(struct vdev *d, uint32_t n)
+{
+	return !vdev_cqes_are_few(d) && vdev_cqes_take(d, n);
+}
+
 static void wake_one(struct vdev *d)
 {
 	struct list *l = list_pop(&d->tx_waiting);

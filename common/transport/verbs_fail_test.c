@@ -307,6 +307,64 @@ static void completions_are_taken_as_they_are_needed_and_given_back(void **state
 	assert_int_equal(dev.n, 20);
 }
 
+static void who_has_failed_takes_nobodys_turn(void **state)
+{
+	struct stage *s = *state;
+	struct vconn *other = vconn_alloc(s->v, false);
+	struct seen w;
+
+	other->dev = &s->d;
+	atomic_store(&s->d.cqe_left, 0);
+	pull(s, &w);
+	(void)vconn_step(&s->c->rop);
+	list_add_tail(&s->d.tx_waiting, &other->tx_link); /* behind it */
+	vconn_fail(s->c, -EPROTO, "a test");
+	vdev_cqes_put(&s->d, 1);
+	assert_true(list_is_linked(&other->rop.ready_link));
+	list_del(&other->rop.ready_link);
+	free(other);
+}
+
+static void the_last_quarter_of_completions_is_for_sending(void **state)
+{
+	struct stage *s = *state;
+	struct seen w;
+
+	s->cq.cqe = 100;
+	atomic_store(&s->d.cqe_left, 24);
+	assert_false(vdev_cqes_admit(&s->d, 1));
+	assert_int_equal(atomic_load(&s->d.cqe_left), 24);
+	pull(s, &w);
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(dev.n, 1);
+	atomic_store(&s->d.cqe_left, 25);
+	assert_true(vdev_cqes_admit(&s->d, 1));
+}
+
+static void the_first_word_waits_for_its_buffer_and_room(void **state)
+{
+	struct stage *s = *state;
+	const uint32_t bufs = s->d.tx_free_count;
+
+	s->c->active = true;
+	s->d.tx_mr_out = &s->mr;
+	credit_init(&s->c->credit, 4, 8);
+	s->d.tx_free_count = 0;
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(dev.n + s->c->ping_ns, 0);
+	s->d.tx_free_count = bufs;
+	atomic_store(&s->d.cqe_left, 0);
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(dev.n + s->c->ping_ns, 0);
+	atomic_store(&s->d.cqe_left, 8);
+	(void)vconn_step(&s->c->rop);
+	assert_int_equal(dev.n, 1);
+	completes(0, IBV_WC_SUCCESS);
+	(void)vdev_poll(&s->d.poller);
+	assert_true(verbs_rtt_ns(&s->c->x) > 0);
+	assert_int_equal(s->c->cqes, 1);
+}
+
 static void say(struct stage *s, struct seen *w, bool control, uint8_t stream)
 {
 	static uint8_t message[8][8];
@@ -551,6 +609,29 @@ static void no_more_receives_are_granted_than_there_are(void **state)
 	assert_int_equal(s->c->grant.target, 32);
 }
 
+static void a_request_goes_where_receives_are(void **state)
+{
+	struct stage *s = *state;
+	static struct verbs other;
+	struct vdev d = {.v = &other, .srq = &s->srq, .srq_left = VERBS_CREDITS_LEAST};
+	enum verbs_reject why;
+
+	other = (struct verbs){.control = &s->control, .listening = true, .load = 3};
+	s->v->listening = true;
+	s->d.srq = &s->srq; /* and none is left */
+	list_init(&s->control.verbs);
+	list_add_tail(&s->control.verbs, &s->v->control_link);
+	list_add_tail(&s->control.verbs, &other.control_link);
+	list_add_tail(&s->card.devs, &d.card_link);
+	assert_ptr_equal(cm_choose(&s->control, &s->ctx, &why), &other);
+	atomic_store(&d.srq_left, VERBS_CREDITS_LEAST - 1);
+	assert_ptr_equal(cm_choose(&s->control, &s->ctx, &why),
+			 s->v); /* who gets more, or refuses */
+	atomic_store(&s->d.srq_left, VERBS_CREDITS_LEAST);
+	atomic_store(&d.srq_left, VERBS_CREDITS_LEAST);
+	assert_ptr_equal(cm_choose(&s->control, &s->ctx, &why), s->v);
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, stage_up, stage_down)
@@ -558,6 +639,9 @@ int main(void)
 		CASE(what_the_device_refuses_has_failed),
 		CASE(the_marker_of_a_failed_post_calls_nothing_done),
 		CASE(completions_are_taken_as_they_are_needed_and_given_back),
+		CASE(who_has_failed_takes_nobodys_turn),
+		CASE(the_last_quarter_of_completions_is_for_sending),
+		CASE(the_first_word_waits_for_its_buffer_and_room),
 		CASE(control_messages_have_a_credit_and_pass_other_streams),
 		CASE(the_last_receive_is_waited_for_where_the_device_tells),
 		CASE(a_device_that_never_tells_is_found_out),
@@ -567,6 +651,7 @@ int main(void)
 		CASE(events_of_others_are_left_alone),
 		CASE(a_queue_in_error_takes_nobody_new),
 		CASE(no_more_receives_are_granted_than_there_are),
+		CASE(a_request_goes_where_receives_are),
 	};
 
 	return cmocka_run_group_tests_name("verbs_fail", tests, NULL, NULL);

@@ -213,13 +213,13 @@ struct vdev {                  /* one RDMA device as one reactor uses it */
 	struct vrx_chunk *rx_chunk[VERBS_RX_CHUNKS];
 	uint32_t rx_chunks;
 	uint32_t rx_count, rx_base, rx_most; /* shared receives in use; as many at least, at most */
-	int srq_left;                        /* of these, promised to no connection */
-	struct list rx_dry;                  /* buffers that wait for a payload slot */
-	bool rx_granted;                     /* some of these have one now */
-	struct list rx_spare;                /* not posted */
-	bool rx_is_coming;                   /* the control thread makes a chunk */
-	struct vrx_chunk *rx_coming;         /* M */
-	struct list chunk_link;              /* verbs_control.chunks */
+	atomic_int srq_left;  /* of these, promised to no connection; the reactor's, others look */
+	struct list rx_dry;   /* buffers that wait for a payload slot */
+	bool rx_granted;      /* some of these have one now */
+	struct list rx_spare; /* not posted */
+	bool rx_is_coming;    /* the control thread makes a chunk */
+	struct vrx_chunk *rx_coming; /* M */
+	struct list chunk_link;      /* verbs_control.chunks */
 	uint8_t *tx_mem;
 	struct ibv_mr *tx_mr_in, *tx_mr_out;
 	enum vlast_wqe last_wqe;
@@ -293,7 +293,13 @@ void card_events(struct verbs_control *k, struct vcard *card);
 /** The device as @v uses it, made when it is not there. */
 struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, struct err *err);
 
+/** Under the lock: could @v grant a new connection on @ctx its first receives? */
+bool control_has_receives(const struct verbs *v, const struct ibv_context *ctx);
+
 /* verbs_cm.c; the control thread's */
+/** Under the lock: who gets a request that has come over @ctx. NULL: nobody, @ret_why. */
+struct verbs *cm_choose(struct verbs_control *k, const struct ibv_context *ctx,
+			enum verbs_reject *ret_why);
 void cm_events(struct verbs_control *k);
 void cm_do(struct vconn *c, uint32_t todo);
 
@@ -312,6 +318,8 @@ void *vdev_tx_get(struct vdev *d);
 void vdev_tx_put(struct vdev *d, void *buf);
 /** Any thread: @n completions for a connection. False: so many are not left. */
 bool vdev_cqes_take(struct vdev *d, uint32_t n);
+/** For what is new, a connection or a receive: the last quarter is for what is to be sent. */
+bool vdev_cqes_admit(struct vdev *d, uint32_t n);
 /** The reactor's. */
 void vdev_cqes_put(struct vdev *d, uint32_t n);
 /** So few are left that every one is asked for at once, not with the next that is signalled. */
@@ -334,6 +342,14 @@ uint16_t vconn_first_grant(struct vconn *c);
 void vconn_adapt(struct vconn *c, bool was_idle);
 /** Asked before a message is noted. */
 bool vconn_was_idle(const struct vconn *c);
+static inline int vdev_left(const struct vdev *d)
+{
+	return atomic_load_explicit(&d->srq_left, memory_order_relaxed);
+}
+static inline void vdev_left_add(struct vdev *d, int n)
+{
+	atomic_store_explicit(&d->srq_left, vdev_left(d) + n, memory_order_relaxed);
+}
 static inline struct vrx *vdev_rx(const struct vdev *d, uint32_t idx)
 {
 	return &d->rx_chunk[idx / VERBS_RX_CHUNK]->rx[idx % VERBS_RX_CHUNK];

@@ -182,8 +182,8 @@ static void add_pull(struct vconn *c, struct chain *ch, struct vreq *q)
 	wr->num_sge = 1;
 }
 
-/* Only to give credits back. */
-static void add_heartbeat(struct vconn *c, struct chain *ch, enum vkind kind)
+/* Only to give credits back. False: there is no send buffer. */
+static bool add_heartbeat(struct vconn *c, struct chain *ch, enum vkind kind)
 {
 	const struct verbs_protocol *p = c->v->opts.protocol;
 	void *buf = tx_get(c);
@@ -191,6 +191,7 @@ static void add_heartbeat(struct vconn *c, struct chain *ch, enum vkind kind)
 	if (buf)
 		add_message(c, ch, p->heartbeat, p->heartbeat_len, buf,
 			    (struct vrec){.kind = kind});
+	return buf;
 }
 
 static enum credit_class class_of(const struct vconn *c, const struct vreq *q)
@@ -207,10 +208,9 @@ static void build_chain(struct vconn *c, struct chain *ch)
 	struct vreq *q;
 
 	/* docs/wire.md 2: the dialer speaks first */
-	if (c->active && !c->ping_ns && credit_may_send(&c->credit, CREDIT_BEAT)) {
+	if (c->active && !c->ping_ns && credit_may_send(&c->credit, CREDIT_BEAT) &&
+	    sq_has_room(c) && add_heartbeat(c, ch, V_PING))
 		c->ping_ns = clock_mono_ns();
-		add_heartbeat(c, ch, V_PING);
-	}
 	while ((q = first(&c->ctlq)) && credit_may_send(&c->credit, CREDIT_CONTROL) &&
 	       sq_has_room(c))
 		if (!add_send(c, ch, q))
@@ -235,7 +235,7 @@ static void build_chain(struct vconn *c, struct chain *ch)
 	}
 	if ((c->beat || grant_due(&c->grant)) && credit_may_send(&c->credit, CREDIT_BEAT) &&
 	    sq_has_room(c))
-		add_heartbeat(c, ch, V_SEND);
+		(void)add_heartbeat(c, ch, V_SEND);
 	if (ch->n && !(ch->wr[ch->n - 1].send_flags & IBV_SEND_SIGNALED)) {
 		bool waits = vdev_cqes_are_few(c->dev); /* others need what this one keeps */
 
@@ -291,6 +291,7 @@ void vconn_flush(struct vconn *c)
 
 	ch.n = ch.early_n = ch.inlined_n = 0;
 	memset(ch.opcode, 0, sizeof(ch.opcode));
+	list_del(&c->tx_link); /* it waits again if it has to */
 	build_chain(c, &ch);
 	spare_cqes(c);
 	vconn_start_timer(c); /* what waits for credits or slots has a deadline, too */

@@ -100,7 +100,7 @@ static void park(struct vrx *rx)
 /* More than there have to be, and most are nobody's? */
 static bool is_one_too_many(const struct vdev *d)
 {
-	return d->rx_count > d->rx_base && d->srq_left >= (int)(d->rx_count / 2);
+	return d->rx_count > d->rx_base && vdev_left(d) >= (int)(d->rx_count / 2);
 }
 
 static void post_shared(struct vrx *rx)
@@ -121,7 +121,7 @@ static void post_shared(struct vrx *rx)
 		return;
 	}
 	if (!c || !vconn_is_alive(c) || !grant_wants(&c->grant)) {
-		d->srq_left++;
+		vdev_left_add(d, 1);
 		return;
 	}
 	count_granted(1);
@@ -224,7 +224,7 @@ void vconn_rx_end(struct vconn *c)
 	c->rx = NULL;
 	if (c->active || !d->srq)
 		return;
-	d->srq_left += grant_out(&c->grant);
+	vdev_left_add(d, grant_out(&c->grant));
 	count_granted(-(int)grant_out(&c->grant));
 }
 
@@ -237,7 +237,7 @@ static uint32_t most_of(const struct vdev *d)
 
 static void give(struct vconn *c, uint32_t n)
 {
-	c->cm_dev->srq_left -= (int)n;
+	vdev_left_add(c->cm_dev, -(int)n);
 	count_granted((int)n);
 }
 
@@ -248,9 +248,9 @@ uint16_t vconn_first_grant(struct vconn *c)
 
 	if (!d->srq)
 		return own_fill(c);
-	if (d->srq_left < (int)VERBS_CREDITS_LEAST)
+	if (vdev_left(d) < (int)VERBS_CREDITS_LEAST)
 		vdev_rx_grow(d);
-	if (d->srq_left < (int)VERBS_CREDITS_LEAST)
+	if (vdev_left(d) < (int)VERBS_CREDITS_LEAST)
 		return 0;
 	give(c, VERBS_CREDITS_LEAST);
 	return VERBS_CREDITS_LEAST;
@@ -268,12 +268,13 @@ void vconn_adapt(struct vconn *c, bool was_idle)
 
 	if (c->active || !d->srq)
 		return;
-	if (d->srq_left < (int)(d->rx_count / 4))
+	if (vdev_left(d) < (int)(d->rx_count / 4))
 		vdev_rx_grow(d);
-	if (was_idle || d->srq_left < (int)(d->rx_count / 8)) {
+	if (was_idle || vdev_left(d) < (int)(d->rx_count / 8)) {
 		g->target = half < g->target ? half : g->target;
 	} else if (grant_left(g) <= g->target / 4u + 1 && g->target < most_of(d) &&
-		   d->srq_left >= (int)(d->rx_count / 4) && d->srq_left >= (int)(to - g->target)) {
+		   vdev_left(d) >= (int)(d->rx_count / 4) &&
+		   vdev_left(d) >= (int)(to - g->target)) {
 		const uint16_t n = (uint16_t)(to - g->target);
 
 		g->target = (uint16_t)to;
@@ -391,7 +392,7 @@ static void post_more(struct vdev *d, uint32_t n)
 	for (; i < n && !list_empty(&d->rx_spare); i++) {
 		struct vrx *rx = container_of(d->rx_spare.next, struct vrx, link);
 
-		if (!vdev_cqes_take(d, 1))
+		if (!vdev_cqes_admit(d, 1))
 			break;
 		if (rx->lands)
 			rx->payload = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
@@ -403,7 +404,7 @@ static void post_more(struct vdev *d, uint32_t n)
 		}
 		list_del(&rx->link);
 		d->rx_count++;
-		d->srq_left++;
+		vdev_left_add(d, 1);
 	}
 	metric_add(METRIC_RDMA_RECEIVES, i);
 }

@@ -165,8 +165,8 @@ static void close_all(struct side *client, struct xconn **c, uint32_t n)
 	check(UNTIL(!conns(client)), "all of them are gone");
 }
 
-/* A client's completion queue is full with some 500 connections: each has 64 receives. */
-#define PEERS_OF_CLIENT 400u
+/* A client's completion queue is full with some 370 connections: each has 64 receives. */
+#define PEERS_OF_CLIENT 350u
 
 static void serves_many(struct node *node, uint32_t peers)
 {
