@@ -24,6 +24,8 @@
 #define QP_CALLS 8u
 #define QPS_MAX 4u /* up to so many; and more when each of them has as many calls as a node takes */
 #define QP_CALLS_MAX 192u /* 256, less what joins a call, and what ends while the next one begins */
+#define QP_AGAIN_NS NS_PER_S         /* to the next try after one that did not come up */
+#define QP_IDLE_NS (60 * NS_PER_S)   /* closed when another one is opened, to whatever node */
 #define QUARANTINE_NS (6 * NS_PER_S) /* longer than the transport drains a queue pair */
 
 /* ---- tasks ---- */
@@ -72,14 +74,30 @@ static void set_state(struct rconn *c, enum rconn_state state)
 	pthread_mutex_unlock(&c->rdma->lock);
 }
 
+static bool is_to(const struct rconn *c, const struct net_addr *addr)
+{
+	return c->addr.len == addr->len && !memcmp(&c->addr.sa, &addr->sa, addr->len);
+}
+
+/* The node has no other one for us: those that stand serve on. */
+static void not_again_soon(struct rdma *r, const struct net_addr *addr)
+{
+	list_for_each (l, &r->conns) {
+		struct rconn *c = container_of(l, struct rconn, link);
+
+		if (is_to(c, addr))
+			c->again_ns = clock_mono_ns() + QP_AGAIN_NS;
+	}
+}
+
 static void conn_lost(struct rconn *c, int rc, const char *why)
 {
-	const bool was_up =
-		c->state == RC_UP; /* else rdma_call_start() tells, or tries another one */
 	struct xconn *x = c->x;
 
 	if (c->state == RC_LOST)
 		return;
+	if (c->state == RC_CONNECTING)
+		not_again_soon(c->rdma, &c->addr);
 	c->rc = rc;
 	snprintf(c->why, sizeof(c->why), "%s", why && *why ? why : err_name(rc));
 	set_state(c, RC_LOST);
@@ -87,7 +105,7 @@ static void conn_lost(struct rconn *c, int rc, const char *why)
 	list_for_each (l, &c->calls) {
 		struct rcall *k = container_of(l, struct rcall, link);
 
-		if (was_up)
+		if (k->started) /* else rdma_call_start() tells, or tries another one */
 			k->on_lost(k, rc, c->why);
 	}
 	c->x = NULL;
@@ -192,6 +210,19 @@ static struct rconn *conn_new(struct rdma *r, const struct net_addr *addr, uint6
 	return c;
 }
 
+/* Those that nobody has used for long: a device has room for some hundreds. */
+static void close_idle(struct rdma *r)
+{
+	const uint64_t now = clock_mono_ns();
+
+	list_for_each (l, &r->conns) {
+		struct rconn *c = container_of(l, struct rconn, link);
+
+		if (c->state == RC_UP && list_empty(&c->calls) && now > c->used_ns + QP_IDLE_NS)
+			conn_lost(c, -ECANCELED, "idle");
+	}
+}
+
 /* The connection to @addr with the fewest calls. NULL: a new one is to be made. @up_only: one that
  * stands, at any rate. */
 static struct rconn *conn_find(struct rdma *r, const struct net_addr *addr, bool up_only)
@@ -203,8 +234,7 @@ static struct rconn *conn_find(struct rdma *r, const struct net_addr *addr, bool
 		struct rconn *c = container_of(l, struct rconn, link);
 		const uint32_t calls = list_length(&c->calls);
 
-		if (c->addr.len != addr->len || memcmp(&c->addr.sa, &addr->sa, addr->len) != 0 ||
-		    (up_only && c->state != RC_UP))
+		if (!is_to(c, addr) || (up_only && c->state != RC_UP))
 			continue;
 		n++;
 		if (calls < least) {
@@ -214,7 +244,7 @@ static struct rconn *conn_find(struct rdma *r, const struct net_addr *addr, bool
 	}
 	if (up_only || least < QP_CALLS || (n >= QPS_MAX && least < QP_CALLS_MAX))
 		return best;
-	return NULL;
+	return best && clock_mono_ns() < best->again_ns ? best : NULL;
 }
 
 struct call_task {
@@ -232,8 +262,10 @@ static void start_run(struct rtask *t)
 	struct rconn *c = conn_find(t->rdma, s->addr, s->up_only);
 
 	s->rc = c || !s->up_only ? 0 : -ENOTCONN;
-	if (!c && !s->up_only)
+	if (!c && !s->up_only) {
+		close_idle(t->rdma);
 		c = conn_new(t->rdma, s->addr, s->deadline_ns, &s->rc);
+	}
 	if (!c)
 		return;
 	c->refs++;
@@ -249,10 +281,11 @@ static void end_run(struct rtask *t)
 
 	list_del(&s->call->link);
 	s->call->conn = NULL;
+	c->used_ns = clock_mono_ns();
 	conn_put(c);
 }
 
-/* 0, or why the connection of @call did not come up. */
+/* 0, or why the connection of @call did not come up, or is down again: then nobody else tells. */
 static int await_conn(struct rdma *r, struct rcall *call)
 {
 	int rc;
@@ -261,6 +294,8 @@ static int await_conn(struct rdma *r, struct rcall *call)
 	while (call->conn->state == RC_CONNECTING)
 		pthread_cond_wait(&r->changed, &r->lock);
 	rc = call->conn->state == RC_LOST ? call->conn->rc : 0;
+	if (!rc)
+		call->started = true;
 	pthread_mutex_unlock(&r->lock);
 	return rc;
 }
@@ -275,6 +310,7 @@ int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadli
 
 	list_init(&call->link);
 	call->conn = NULL;
+	call->started = false;
 	rdma_run(r, &s.t, start_run);
 	if (s.rc < 0)
 		return err_sys(err, s.rc, "data node %s: no RDMA connection", net_text(node, text));
@@ -308,6 +344,7 @@ void rdma_call_end(struct rdma *r, struct rcall *call)
 void rdma_call_join(struct rcall *c, const struct rcall *with)
 {
 	c->conn = with->conn;
+	c->started = true;
 	c->conn->refs++;
 	c->id = c->conn->next_id++;
 	list_add_tail(&c->conn->calls, &c->link);

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * rdma - one reactor thread and one queue pair per data node, shared by all files of a handle
+ * rdma - one reactor thread and a few queue pairs per data node, shared by all files of a handle
  *
  * Idea: callers' threads hand requests to a reactor that owns verbs, the registered pool and the
  * connections, and wait for answers. The data node drives the RDMA (docs/wire.md): what a caller
@@ -11,7 +11,8 @@
  * whoever moves bytes now: a read takes its slots for one request, a write for one packet that is
  * not filled in registered memory. Both wait in the pool's line when there are none, and give back
  * what lies unused while somebody waits (docs/design/013-buffers.md).
- * The thread is started by the first open that wants RDMA; handles that never do have none.
+ * The thread, and the control thread of verbs, are started by the first open that wants RDMA;
+ * handles that never do have none.
  * Ownership: struct rdma belongs to the struct dfs. A call (struct rcall) belongs to its stream and
  * is known to a connection from rdma_call_start() until rdma_call_end() returns.
  * Threading: functions marked [R] run on the reactor, the rest on callers' threads.
@@ -60,10 +61,12 @@ struct rsend {
 struct rcall {
 	struct list link;   /* the connection's */
 	struct rconn *conn; /* counted; NULL when there is none */
+	bool started;       /* private: its caller has been told that the connection stands */
 	uint64_t id;
 	/** [R] An answer to this call. */
 	void (*on_capsule)(struct rcall *c, const struct capsule *m);
-	/** [R] The connection is gone; nothing more will come. */
+	/** [R] The connection is gone; nothing more will come. Not before rdma_call_start(), which
+	 *  may yet find another one, has seen it up. */
 	void (*on_lost)(struct rcall *c, int rc, const char *why);
 };
 

@@ -27,7 +27,9 @@ struct rconn {
 	struct rop rop;
 	struct list calls;
 	uint64_t next_id;
-	int received; /* bytes in buf, or -errno; 0: none */
+	uint64_t again_ns; /* no other one to this node is tried before */
+	uint64_t used_ns;  /* when its last call ended */
+	int received;      /* bytes in buf, or -errno; 0: none */
 	bool receiving;
 	uint8_t buf[VERBS_MESSAGE_MAX];
 };

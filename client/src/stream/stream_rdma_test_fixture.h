@@ -33,6 +33,9 @@ static uint32_t bpc;
 static bool answers; /* at once; else requests are kept until node_answer() */
 static bool deaf;    /* it answers no CANCEL either */
 
+static bool drops; /* a connection, as soon as it stands */
+static unsigned dials;
+
 static struct xop *connecting, *receiving;
 static void *receive_buf;
 static struct capsule kept[REQUESTS];
@@ -49,7 +52,10 @@ static inline void fake_recv(struct xconn *c, void *buf, uint32_t len, struct xo
 	(void)c;
 	(void)len;
 	receive_buf = buf;
-	receiving = op;
+	if (drops)
+		op->done(op, -ECONNRESET);
+	else
+		receiving = op;
 }
 
 static struct xconn conn; /* the one that the node takes */
@@ -150,6 +156,7 @@ int __wrap_verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t de
 	(void)v;
 	(void)to;
 	(void)deadline_ns;
+	dials++;
 	if (taken) {
 		struct refused *r = calloc(1, sizeof(*r));
 
@@ -387,7 +394,8 @@ static inline int setup(void **state)
 	fs.set.socket_timeout_ms = 20000;
 	fs.set.rdma_wait_ms = 20000;
 	fs.defaults.bytes_per_checksum = bpc = 512;
-	answers = deaf = false;
+	answers = deaf = drops = false;
+	dials = 0;
 	first_kept = all_kept = first_said = all_said = 0;
 	if (!block) {
 		block = malloc(BLOCK_LEN);

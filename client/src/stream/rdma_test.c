@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls and the connections that carry them: when another one is opened, and closed, and who is
+ * told that one was lost. */
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "client/src/stream/rdma_internal.h"
+#include "client/src/stream/stream_rdma_test_fixture.h"
+#include "common/base/clock.h"
+
+struct seen {
+	struct rcall call;
+	atomic_uint lost;
+};
+
+static void on_lost(struct rcall *c, int rc, const char *why)
+{
+	(void)rc;
+	(void)why;
+	atomic_fetch_add(&container_of(c, struct seen, call)->lost, 1);
+}
+
+static int start(struct seen *s, const char *ip)
+{
+	struct net_addr to;
+	struct err err = ERR_INIT;
+
+	assert_int_equal(net_resolve(ip, 9866, &to, &err), 0);
+	*s = (struct seen){.call.on_lost = on_lost};
+	return rdma_call_start(fs.rdma, &to, clock_mono_ns() + NS_PER_S, &s->call, &err);
+}
+
+static void who_was_refused_does_not_dial_for_each_call(void **state)
+{
+	static struct seen s[12];
+
+	(void)state;
+	for (int i = 0; i < 12; i++)
+		assert_int_equal(start(&s[i], "127.0.0.1"), 0);
+	assert_int_equal(dials, 2); /* the ninth one's was refused */
+	for (int i = 0; i < 12; i++)
+		rdma_call_end(fs.rdma, &s[i].call);
+}
+
+static void a_call_is_told_of_a_loss_once(void **state)
+{
+	(void)state;
+	drops = true; /* most often before its caller has looked */
+	for (int i = 0; i < 200; i++) {
+		struct seen s;
+		const int rc = start(&s, "127.0.0.1");
+		const uint64_t end = clock_mono_ns() + 10 * NS_PER_S;
+
+		while (!rc && !atomic_load(&s.lost) && clock_mono_ns() < end)
+			;
+		rdma_call_end(fs.rdma, &s.call);
+		assert_int_equal(atomic_load(&s.lost), rc ? 0 : 1);
+	}
+}
+
+static void age(struct rtask *t)
+{
+	list_for_each (l, &t->rdma->conns)
+		container_of(l, struct rconn, link)->used_ns = 0;
+}
+
+static void an_idle_connection_makes_room_for_another(void **state)
+{
+	struct seen s;
+	struct rtask t;
+
+	(void)state;
+	assert_int_equal(start(&s, "127.0.0.1"), 0);
+	rdma_run(fs.rdma, &t, age); /* it has a call */
+	assert_int_not_equal(start(&(struct seen){0}, "127.0.0.2"), 0);
+	rdma_call_end(fs.rdma, &s.call);
+	assert_int_not_equal(start(&s, "127.0.0.2"), 0); /* not idle for long */
+	rdma_run(fs.rdma, &t, age);
+	assert_int_equal(start(&s, "127.0.0.2"), 0);
+	rdma_call_end(fs.rdma, &s.call);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		t(who_was_refused_does_not_dial_for_each_call),
+		t(a_call_is_told_of_a_loss_once),
+		t(an_idle_connection_makes_room_for_another),
+	};
+
+	return cmocka_run_group_tests_name("rdma", tests, NULL, NULL);
+}
