@@ -11,8 +11,8 @@
  * whoever moves bytes now: a read takes its slots for one request, a write for one packet that is
  * not filled in registered memory. Both wait in the pool's line when there are none, and give back
  * what lies unused while somebody waits (docs/design/013-buffers.md).
- * The thread, and the control thread of verbs, are started by the first open that wants RDMA;
- * handles that never do have none.
+ * The thread, its helper, and the control thread of verbs are started by the first open that wants
+ * RDMA; handles that never do have none.
  * Ownership: struct rdma belongs to the struct dfs. A call (struct rcall) belongs to its stream and
  * is known to a connection from rdma_call_start() until rdma_call_end() returns.
  * Threading: functions marked [R] run on the reactor, the rest on callers' threads.
