@@ -109,8 +109,8 @@ struct xconn { /* first member of every implementation's connection */
 	const struct xport_ops *ops;
 	struct reactor *reactor;
 	struct net_addr peer, local;
-	/* caller sets; 0: none. Passing it fails the recv/pull with -ETIMEDOUT. One under way heeds a
-	 * later one; an earlier one needs recv_by() */
+	/* caller sets; 0: none. Passing it fails the recv/pull with -ETIMEDOUT. The one under way
+	 * heeds a later one; an earlier one needs recv_by() */
 	uint64_t recv_deadline_ns;
 	uint64_t send_deadline_ns; /* likewise for send/push */
 	uint32_t max_message;      /* message transports */

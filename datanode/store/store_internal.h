@@ -350,8 +350,8 @@ void store_used(struct store *s, uint32_t i, uint64_t *ret_bytes, uint64_t *ret_
 void *volume_deleter(void *volume);
 void *volume_scanner(void *volume);
 void *volume_directory_scanner(void *volume);
-/** Compare the slice with the disk once, working for @ms_per_s of each second. -errno: not all of it
- *  was compared. */
+/** Compare the slice with the disk once, working for @ms_per_s of each second. -errno: not all was
+ *  compared. */
 int slice_scan(struct slice *sl, uint32_t ms_per_s);
 /** Count it, log it, tell the listener. No lock held. */
 void replica_report_bad(struct block_pool *bp, const struct replica_info *info, const char *why);
