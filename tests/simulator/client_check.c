@@ -70,13 +70,47 @@ static void tell_blocks(const struct file *f, const char *path)
 	dfs_blocks_free(b);
 }
 
-/* A unit has its group's id, and in the last bits which one it is. */
-static bool is_rotten(const struct file *f, int64_t id)
+/* The last block of @f, which stays open, for the director: no disk may have all of it. */
+static void tell_open(const struct file *f)
 {
-	for (uint32_t i = 0; i < ledger->rotten_count; i++)
-		if ((f->striped ? ledger->rotten[i] & ~15ll : ledger->rotten[i]) == id)
-			return true;
-	return false;
+	const struct dfs_block *last;
+	struct dfs_blocks *b;
+	char path[32];
+
+	name_of(f->number, path);
+	if (f->striped || dfs_blocks(fs, path, 0, LARGEST, &b, NULL))
+		return;
+	last = b->count ? &b->block[b->count - 1] : NULL;
+	if (b->under_construction && last && b->file_length <= last->offset)
+		ledger->open_block[ledger->open_count++] =
+			(struct block){.id = last->id,
+				       .generation = last->generation,
+				       .file = (uint32_t)(f - ledger->file)};
+	dfs_blocks_free(b);
+}
+
+/* The block that has rotted, as it is now; NULL: it is not of this file, or not there any more. A
+ * unit has its group's id, and in the last bits which one it is. */
+static const struct dfs_block *block_of(const struct file *f, const struct dfs_blocks *b,
+					const struct rotten *r)
+{
+	for (size_t i = 0; i < b->count; i++)
+		if (b->block[i].id == (f->striped ? r->id & ~15ll : r->id))
+			return &b->block[i];
+	return NULL;
+}
+
+/* Bytes of @f may be lost by it: what other machines had then does not do without the one that has
+ * rotted and one more. A block that was written to since, or recovered, may have left them behind.
+ */
+static bool may_lose(const struct file *f, const struct dfs_block *k, const struct rotten *r)
+{
+	const uint64_t cells = k && k->length ? (k->length + CELL - 1) / CELL : DATA_UNITS;
+	const bool same = !k || k->generation == r->generation;
+
+	if (f->striped)
+		return !same || r->others <= (cells < DATA_UNITS ? cells : DATA_UNITS);
+	return f->replication == 1 || (f->died && (!same || r->others < 2));
 }
 
 /* Bytes of @f may be lost, because one of an only replica has rotted: it is the only one, or one of
@@ -84,16 +118,59 @@ static bool is_rotten(const struct file *f, int64_t id)
 static bool may_be_rotten(const struct file *f, const char *path)
 {
 	struct dfs_blocks *b;
-	bool rotten = f->rotten;
+	bool may = false;
 
-	if (!f->striped && f->replication > 1 && !f->frozen)
+	if (dfs_blocks(fs, path, 0, LARGEST, &b, NULL))
 		return false;
-	if (!rotten && !dfs_blocks(fs, path, 0, LARGEST, &b, NULL)) {
-		for (size_t i = 0; i < b->count && !rotten; i++)
-			rotten = is_rotten(f, b->block[i].id);
-		dfs_blocks_free(b);
+	for (uint32_t i = 0; i < ledger->rotten_count && !may; i++) {
+		const struct rotten *r = &ledger->rotten[i];
+		const struct dfs_block *k = block_of(f, b, r);
+
+		may = (k || r->file == (uint32_t)(f - ledger->file)) && may_lose(f, k, r);
 	}
-	return rotten;
+	dfs_blocks_free(b);
+	return may;
+}
+
+/* ---- parity ---- */
+
+struct parity {
+	const char *path;
+	const char *bad;
+};
+
+static bool group_rots(int64_t group)
+{
+	for (uint32_t i = 0; i < ledger->rotten_count; i++)
+		if ((ledger->rotten[i].id & ~15ll) == group)
+			return true;
+	return false;
+}
+
+static void find(void *arg, const struct dfs_ec_finding *n)
+{
+	struct parity *p = (struct parity *)arg;
+
+	if (n->fault == DFS_EC_UNIT_DIFFERS || n->fault == DFS_EC_GROUP_DIFFERS)
+		wrong("unit %u of group %ld of %s is not what the others make of it", n->unit,
+		      (long)n->group, p->path);
+	else if (n->fault != DFS_EC_UNIT_CORRUPT || !group_rots(n->group))
+		p->bad = "has a group with a unit that cannot be read";
+}
+
+/* Parity is what the data make of it, in each group of @f. */
+static const char *look_at_parity(const struct file *f, const char *path)
+{
+	struct parity p = {.path = path};
+	struct dfs_ec_summary sum;
+	struct dfs_err err;
+
+	if (!f->striped || may_be_damaged(f))
+		return NULL;
+	if (dfs_verify_ec(fs, path, find, &p, &sum, &err))
+		return "cannot be verified";
+	ledger->units += sum.units;
+	return p.bad;
 }
 
 static const char *look_at_bytes(const struct file *f, const char *path)
@@ -109,7 +186,7 @@ static const char *look_at_bytes(const struct file *f, const char *path)
 	if (good < n)
 		wrong("byte %lu of %s is not its own", (unsigned long)good, path);
 	if (n >= least(f) && n <= f->most && !rc) {
-		bad = look_at_blocks(f, path);
+		bad = look_at_blocks(f, path) ?: look_at_parity(f, path);
 		if (!bad)
 			tell_blocks(f, path);
 		return bad;
@@ -206,15 +283,43 @@ static void look_for_ghosts(void)
 	dfs_list_close(list);
 }
 
+/* A block of the file of that name, all of which was written, cannot be read from what is there. */
+static bool has_lost(const struct file *f, uint32_t number)
+{
+	struct dfs_blocks *b;
+	char path[32];
+	bool lost = false;
+
+	name_of(number, path);
+	if (!number || dfs_blocks(fs, path, 0, LARGEST, &b, NULL))
+		return false;
+	for (size_t i = 0; i < b->count && !lost; i++) {
+		const struct dfs_block *k = &b->block[i];
+		const uint64_t cells = (k->length + CELL - 1) / CELL;
+		const uint64_t need = !f->striped ? 1 : cells < DATA_UNITS ? cells : DATA_UNITS;
+		const bool open =
+			b->under_construction && i + 1 == b->count && b->file_length <= k->offset;
+
+		lost = !open && (k->corrupt || k->count < need);
+	}
+	dfs_blocks_free(b);
+	return lost;
+}
+
 /* What is lost keeps the NameNode in safe mode, and only an administrator, who has been told, ends
  * it. Without a loss it must have ended by itself. */
-static void leave_safe_mode(bool lost)
+static void leave_safe_mode(void)
 {
 	struct dfs_err err;
-	bool on;
+	bool on, lost = false;
 
 	if (dfs_safe_mode(fs, DFS_SAFE_MODE_GET, &on, &err) || !on)
 		return;
+	for (uint32_t i = 0; i < FILES && !lost; i++) {
+		const struct file *f = &ledger->file[i];
+
+		lost = f->state != NO_FILE && (has_lost(f, f->number) || has_lost(f, f->may_name));
+	}
 	if (!lost)
 		wrong("nothing is lost, and the NameNode is in safe mode");
 	else if (dfs_safe_mode(fs, DFS_SAFE_MODE_LEAVE, &on, &err))
@@ -240,14 +345,16 @@ void check_all(void)
 			if (bad && getenv("DFS_SIM_VERBOSE"))
 				fprintf(stderr, "%.3f /f/%u %s\n", (double)now / 1e9, f->number,
 					bad);
-			if (bad == NOT_PROMISED && now - began > LOST_AFTER_S * 1000000000ull)
+			if (bad == NOT_PROMISED && now - began > LOST_AFTER_S * 1000000000ull) {
 				done[i] = lost = true;
-			else if (bad && now > until)
+				tell_open(f);
+			} else if (bad && now > until) {
 				wrong("/f/%u %s, %d s after all is well again", f->number, bad,
 				      PATIENCE_S);
+			}
 		}
 		if (!left || lost)
-			leave_safe_mode(lost);
+			leave_safe_mode();
 		if (left)
 			pause_ms(10000);
 	} while (left && !ledger->wrong[0]);

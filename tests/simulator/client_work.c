@@ -7,6 +7,9 @@
 
 #include "tests/simulator/client.h"
 
+#define CALL_S 60 /* that a call may take while nothing is broken */
+#define STEADY_S 15
+
 struct me {
 	uint32_t k, client;
 	uint64_t random;
@@ -32,9 +35,18 @@ static void begins(struct me *me, const struct file *f, const char *what)
 
 	w->busy = true;
 	w->began = now_ns();
+	w->troubles = ledger->calm ? ledger->troubles : 0;
 	snprintf(w->op, sizeof(w->op), "%s /f/%u", what, f ? f->number : 0);
 	if (getenv("DFS_SIM_VERBOSE"))
 		fprintf(stderr, "%.6f worker %u: %s\n", (double)w->began / 1e9, me->k, w->op);
+}
+
+/* Nothing was broken or mended since the flush, all links and disks are well, and a NameNode that
+ * was started has heard who writes what. */
+static bool is_steady(uint64_t troubles)
+{
+	return troubles && ledger->sound && ledger->troubles == troubles &&
+	       now_ns() - ledger->started_at > STEADY_S * 1000000000ull;
 }
 
 static int ends(struct me *me, int rc, const struct dfs_err *err)
@@ -43,6 +55,11 @@ static int ends(struct me *me, int rc, const struct dfs_err *err)
 	const uint64_t now = now_ns(), took = now - w->began;
 
 	w->busy = false;
+	if (w->troubles && w->troubles == ledger->troubles) {
+		ledger->slowest_calm = took > ledger->slowest_calm ? took : ledger->slowest_calm;
+		if (took > CALL_S * 1000000000ull)
+			wrong("%s took %.0f s, and nothing was broken", w->op, (double)took / 1e9);
+	}
 	ledger->ops++;
 	ledger->failed_ops += rc < 0;
 	if (took > ledger->slowest) {
@@ -168,7 +185,7 @@ static bool create(struct me *me, struct handle *h)
 
 static void lose(struct handle *h)
 {
-	h->file->frozen = true;
+	h->file->frozen = h->file->died = true;
 	h->file->owner = WORKERS;
 	h->file = NULL;
 	h->open = NULL;
@@ -233,6 +250,7 @@ static void sync_file(struct me *me, struct handle *h)
 {
 	struct file *f = h->file;
 	const bool disk = pick(me, 2);
+	const uint64_t troubles = ledger->troubles;
 	struct dfs_err err;
 	int rc;
 
@@ -244,6 +262,7 @@ static void sync_file(struct me *me, struct handle *h)
 		return;
 	}
 	f->flushed = f->most;
+	f->flushed_in = troubles == ledger->troubles ? troubles : 0;
 	if (disk) {
 		on_disk(f);
 		f->may_vanish = false;
@@ -399,6 +418,16 @@ static struct file *some_file(struct me *me)
 	return &ledger->file[pick(me, n && n < FILES ? n : FILES)];
 }
 
+/* How much of it a reader must see. Of a file that is being written the end is not seen while its
+ * pipeline is dead: a client that no node tells a length takes the last block for empty, as
+ * Apache's does. */
+static uint64_t must_see(const struct file *f, bool steady)
+{
+	const uint64_t last = f->striped ? DATA_UNITS * BLOCK : BLOCK, n = least(f);
+
+	return !f->open || steady ? n : n > last ? n - last : 0;
+}
+
 /* What was promised when the reading began, of a file that nobody cuts meanwhile, is there. A read
  * that fails while machines are down is no fault here: the check at the end reads all. */
 static void read_file(struct me *me)
@@ -409,12 +438,13 @@ static void read_file(struct me *me)
 	char path[32];
 	size_t n;
 	uint64_t good;
-	bool reopened;
+	bool reopened, steady;
 	int rc;
 
 	if (f->state != IS_THERE || f->frozen || f->may_name)
 		return;
 	name_of(f->number, path);
+	steady = is_steady(before.flushed_in);
 	begins(me, f, "read");
 	rc = ends(me, read_all(path, buf, sizeof(buf), &n, &err), &err);
 	if (f->number != before.number || f->stretches != before.stretches || f->state != IS_THERE)
@@ -425,11 +455,13 @@ static void read_file(struct me *me)
 	if (good != n)
 		wrong("byte %lu of /f/%u is not its own (%zu bytes read)", (unsigned long)good,
 		      f->number, n);
-	/* Of a file that is being written the end is not seen while its pipeline is dead: a client
-	 * that no node tells a length takes the last block for empty, as Apache's does. */
-	if (!rc && !before.open && !reopened && n < least(&before))
-		wrong("a reader of /f/%u sees %zu bytes, %lu were flushed, %lu synced", f->number,
-		      n, (unsigned long)before.flushed, (unsigned long)before.synced);
+	steady = steady && is_steady(before.flushed_in);
+	ledger->steady_reads += steady && before.open && before.flushed;
+	if (!rc && !reopened && n < must_see(&before, steady))
+		wrong("a reader of /f/%u sees %zu bytes, %lu were flushed, %lu synced%s%s",
+		      f->number, n, (unsigned long)before.flushed, (unsigned long)before.synced,
+		      before.open ? ", it is open" : "",
+		      steady ? ", and nothing happened since" : "");
 }
 
 /* ---- the life of a worker ---- */

@@ -205,6 +205,8 @@ void cluster_start(struct history *h, uint32_t machine)
 	if (h->proc[machine] >= 0 || !world->machine[machine].up)
 		return;
 	h->ledger->starts += machine == 0;
+	if (machine == 0)
+		h->ledger->started_at = world->now;
 	h->disk_fails[machine] = disk_is_bad(&world->machine[machine]);
 	h->may_leave[machine] = false;
 	h->proc[machine] = spawn(h, machine, program(h, machine));
@@ -223,6 +225,7 @@ static void buried(struct history *h, uint32_t machine)
 		if (f->owner >= first && f->owner < first + CLIENT_THREADS) {
 			f->owner = WORKERS;
 			f->frozen = true;
+			f->died |= f->open;
 		}
 	}
 	for (uint32_t i = first; i < first + CLIENT_THREADS; i++)

@@ -17,6 +17,8 @@ static void __attribute__((format(printf, 2, 3))) told(struct history *h, const 
 	va_list ap;
 
 	h->faults++;
+	h->ledger->calm = h->ledger->sound = false;
+	h->ledger->troubles++;
 	if (!h->verbose)
 		return;
 	printf("%.6f ", (double)world->now / 1e9);
@@ -140,9 +142,11 @@ static bool strike(struct history *h, enum part part)
 
 static bool recover(struct history *h)
 {
-	const uint32_t m = (uint32_t)chance(MACHINES - 1);
+	const uint32_t m = (uint32_t)chance(MACHINES - 1), what = (uint32_t)chance(4);
 
-	switch (chance(4)) {
+	if (what < 2 && h->ledger->calm) /* nothing is to be mended, and that is no trouble */
+		return true;
+	switch (what) {
 	case 0:
 		heal(h);
 		break;
@@ -156,10 +160,28 @@ static bool recover(struct history *h)
 	return true;
 }
 
+/* A disk that has failed has left marks on its program. */
+static void judge_calm(const struct history *h)
+{
+	bool sound = true, up = true;
+
+	for (uint32_t m = 0; m < MACHINES - 1; m++) {
+		const struct machine *k = &world->machine[m];
+
+		up = up && (h->proc[m] >= 0 || m > NODES) && k->slow == 1;
+		sound = sound && k->slow && !h->disk_fails[m] && !k->full && !k->errors;
+		for (uint32_t i = 0; i < MACHINES - 1; i++)
+			sound = sound && !world->cut[m][i];
+	}
+	h->ledger->sound = sound;
+	h->ledger->calm = sound && up;
+}
+
 bool faults_step(struct history *h)
 {
 	if (!(one_in(3) ? strike(h, (enum part)chance(PART_NAMENODE)) : recover(h)))
 		return false;
+	judge_calm(h);
 	return cluster_wait(h, one_in(4) ? chance(40 * SEC) : chance(3 * SEC));
 }
 

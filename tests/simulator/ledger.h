@@ -43,11 +43,12 @@ struct file {
 	uint32_t replication;
 	bool open;        /* a writer has it, or had it when it died */
 	bool frozen;      /* what is in it is not known well enough to go on writing */
-	bool rotten;      /* a byte of a replica of it has changed on one machine */
+	bool died;        /* a writer of it did, or gave up */
 	uint32_t crashes; /* of data nodes' machines, when it was opened for writing */
 	uint32_t starts;  /* of the NameNode, likewise */
 	/* bytes that must be there if no machine crashed since; that must be there; that may be */
 	uint64_t flushed, synced, most;
+	uint64_t flushed_in; /* ledger->troubles at the last flush; 0: they changed meanwhile */
 	uint64_t base; /* bytes that it had when it was opened last: an hsync leaves them out */
 
 	/* DFS_CREATE_EARLY, DFS_CREATE_CLOSE_EARLY */
@@ -64,8 +65,17 @@ struct file {
 
 struct worker {
 	bool busy;
-	uint64_t began; /* of its operation, ns */
+	uint64_t began;    /* of its operation, ns */
+	uint64_t troubles; /* ledger->troubles then; 0: not all was well */
 	char op[64];
+};
+
+/* A block or unit of which a byte has changed on one machine. */
+struct rotten {
+	int64_t id;
+	uint64_t generation;
+	uint32_t others; /* replicas, or units of its group, that other machines had finished */
+	uint32_t file;   /* index; FILES: not known */
 };
 
 /* A block of bytes that are known, as it was at the end. */
@@ -81,15 +91,22 @@ struct ledger {
 	uint32_t crashes, starts, namenode_crashes;
 	bool sync_on_close; /* dfs.datanode.synconclose */
 	bool stop;          /* clients end */
-	uint64_t ops, failed_ops, bytes, checks;
-	uint64_t slowest;
+	/* the director's: so often something was broken or mended; when the NameNode was started
+	 * last, ns; no link is cut and no disk fails; nothing at all is broken */
+	uint64_t troubles, started_at;
+	bool sound, calm;
+	uint64_t ops, failed_ops, bytes, checks, units, steady_reads;
+	uint64_t slowest, slowest_calm;
 	char slowest_op[64];
 	char wrong[512]; /* the first thing that is wrong */
 	struct worker worker[WORKERS];
 	struct file file[FILES];
 	uint32_t rotten_count, block_count;
-	int64_t rotten[ROTTEN]; /* blocks or units with a byte that has changed on one machine */
+	struct rotten rotten[ROTTEN];
 	struct block block[BLOCKS];
+	/* last blocks of files that stay open: no node may have finished one */
+	uint32_t open_count;
+	struct block open_block[FILES];
 };
 
 static inline uint64_t mix(uint64_t x)

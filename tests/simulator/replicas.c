@@ -70,6 +70,8 @@ static void walk_machine(const struct history *h, uint32_t machine, replica_fn *
 struct chosen {
 	uint64_t seen;
 	int64_t id;
+	uint64_t generation;
+	uint32_t others;
 	char path[PATH_MAX];
 };
 
@@ -80,6 +82,7 @@ static void choose(const struct replica *r, void *arg)
 	if (chance(++c->seen))
 		return;
 	c->id = r->id;
+	c->generation = r->generation;
 	snprintf(c->path, sizeof(c->path), "%s", r->path);
 }
 
@@ -96,20 +99,40 @@ static bool begins_in(const struct file *f, const uint8_t *bytes, size_t n)
 	return false;
 }
 
+/* Another one of the chosen one's block, or of its group. */
+static void count_other(const struct replica *r, void *arg)
+{
+	struct chosen *c = (struct chosen *)arg;
+
+	c->others += r->generation == c->generation && strstr(r->path, "/finalized/") &&
+		     (c->id < 0 ? (r->id & ~15ll) == (c->id & ~15ll) : r->id == c->id);
+}
+
 /* The file that the replica is of, as far as it is there: a recovery may take the block away. (A
  * unit of parity has no bytes of a file: its id has to do.) */
-static void mark(struct history *h, int fd, int64_t id)
+static uint32_t file_of(const struct history *h, int fd)
 {
 	uint8_t bytes[KNOWN];
 	const ssize_t n = pread(fd, bytes, sizeof(bytes), 0);
+	uint32_t i = n == KNOWN ? 0 : FILES;
 
+	while (i < FILES &&
+	       !(h->ledger->file[i].stretches && begins_in(&h->ledger->file[i], bytes, (size_t)n)))
+		i++;
+	return i;
+}
+
+static void mark(struct history *h, int fd, struct chosen *c)
+{
+	for (uint32_t m = 1; m <= NODES; m++)
+		if (m != h->rotten)
+			walk_machine(h, m, count_other, c);
 	if (h->ledger->rotten_count < ROTTEN)
-		h->ledger->rotten[h->ledger->rotten_count++] = id;
-	for (uint32_t i = 0; i < FILES && n == KNOWN; i++) {
-		struct file *f = &h->ledger->file[i];
-
-		f->rotten |= f->stretches && begins_in(f, bytes, (size_t)n);
-	}
+		h->ledger->rotten[h->ledger->rotten_count++] =
+			(struct rotten){.id = c->id,
+					.generation = c->generation,
+					.others = c->others,
+					.file = file_of(h, fd)};
 }
 
 bool replicas_rot(struct history *h, char *text, size_t size)
@@ -125,7 +148,7 @@ bool replicas_rot(struct history *h, char *text, size_t size)
 	if (fd >= 0 && !fstat(fd, &st) && st.st_size) {
 		const off_t at = (off_t)chance((uint64_t)st.st_size);
 
-		mark(h, fd, c.id);
+		mark(h, fd, &c);
 		done = pread(fd, &byte, 1, at) == 1 && (byte ^= 1, pwrite(fd, &byte, 1, at)) == 1;
 		snprintf(text, size, "byte %ld of %s changes", (long)at, strrchr(c.path, '/') + 1);
 	}
@@ -155,7 +178,7 @@ static const struct block *block_of(const struct ledger *l, const struct replica
 static bool has_rotted(const struct compare *c, int64_t id)
 {
 	for (uint32_t i = 0; i < c->h->ledger->rotten_count; i++)
-		if (c->machine == c->h->rotten && c->h->ledger->rotten[i] == id)
+		if (c->machine == c->h->rotten && c->h->ledger->rotten[i].id == id)
 			return true;
 	return false;
 }
@@ -199,13 +222,34 @@ static void compare(const struct replica *r, void *arg)
 	c->replicas++;
 }
 
+/* A node that has all of a last block tells the NameNode so, and the next recovery closes the
+ * file. A power cut may have left nothing of it. */
+static void judge_open(const struct replica *r, void *arg)
+{
+	struct compare *c = (struct compare *)arg;
+	const struct ledger *l = c->h->ledger;
+	struct stat st;
+
+	if (!strstr(r->path, "/finalized/") || has_rotted(c, r->id) || stat(r->path, &st) ||
+	    !st.st_size)
+		return;
+	for (uint32_t i = 0; i < l->open_count; i++)
+		if (l->open_block[i].id == r->id && l->open_block[i].generation <= r->generation)
+			history_wrong(c->h,
+				      "/f/%u stays open, and m%u has blk_%ld_%lu of it, finalised",
+				      l->file[l->open_block[i].file].number, c->machine,
+				      (long)r->id, (unsigned long)r->generation);
+}
+
 void replicas_compare(struct history *h)
 {
 	struct compare c = {.h = h};
 	uint32_t due = 0;
 
-	for (c.machine = 1; c.machine <= NODES; c.machine++)
+	for (c.machine = 1; c.machine <= NODES; c.machine++) {
 		walk_machine(h, c.machine, compare, &c);
+		walk_machine(h, c.machine, judge_open, &c);
+	}
 	h->replicas = c.replicas;
 	for (uint32_t i = 0; i < h->ledger->block_count; i++)
 		due += is_kept(h->ledger, &h->ledger->block[i]);

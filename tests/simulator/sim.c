@@ -53,7 +53,7 @@ static const char usage[] =
 
 struct totals {
 	uint64_t histories, wrong, ops, failed_ops, checks, bytes, faults, lost_bytes, lost_names,
-		steps, ns, replicas, slowest;
+		steps, ns, replicas, units, steady_reads, slowest, slowest_calm;
 };
 
 static bool keep;
@@ -124,6 +124,7 @@ static int make_world(struct history *h)
 	if (!h->ledger)
 		return -1;
 	h->ledger->salt = h->seed;
+	h->ledger->troubles = 1; /* 0: they do not count */
 	h->ledger->sync_on_close = h->sync_on_close;
 	for (uint32_t i = 0; i < FILES; i++)
 		h->ledger->file[i].owner = WORKERS;
@@ -259,6 +260,9 @@ static int one_history(struct history *h, int out)
 		t.checks = h->ledger->checks;
 		t.bytes = h->ledger->bytes;
 		t.slowest = h->ledger->slowest;
+		t.slowest_calm = h->ledger->slowest_calm;
+		t.units = h->ledger->units;
+		t.steady_reads = h->ledger->steady_reads;
 		t.faults = h->faults;
 		t.lost_bytes = h->lost_bytes;
 		t.lost_names = h->lost_names;
@@ -273,9 +277,10 @@ static int one_history(struct history *h, int out)
 		printf("wrong after %.3f s: %s\n", made ? 0 : (double)world->now / 1e9, h->wrong);
 	}
 	if (h->verbose && made == 0)
-		printf("%lu switches, %.1f s, slowest %.1f s (%s), last chance %lx\n",
+		printf("%lu switches, %.1f s, slowest %.1f s (%s), without trouble %.1f s, last "
+		       "chance %lx\n",
 		       (unsigned long)world->steps, (double)world->now / 1e9,
-		       (double)t.slowest / 1e9, h->ledger->slowest_op,
+		       (double)t.slowest / 1e9, h->ledger->slowest_op, (double)t.slowest_calm / 1e9,
 		       (unsigned long)world->random);
 	fflush(stdout);
 	(void)!write(out, &t, sizeof(t));
@@ -287,10 +292,13 @@ static void add(struct totals *all, const struct totals *t)
 	uint64_t *to = (uint64_t *)(void *)all;
 	const uint64_t *from = (const uint64_t *)(const void *)t;
 	const uint64_t slowest = all->slowest > t->slowest ? all->slowest : t->slowest;
+	const uint64_t calm =
+		all->slowest_calm > t->slowest_calm ? all->slowest_calm : t->slowest_calm;
 
 	for (size_t i = 0; i < sizeof(*t) / sizeof(uint64_t); i++)
 		to[i] += from[i];
 	all->slowest = slowest;
+	all->slowest_calm = calm;
 }
 
 static void again(const struct history *h)
@@ -472,13 +480,15 @@ static void where(struct history *h)
 static void report(const struct totals *t, double seconds)
 {
 	printf("%lu histories, %lu wrong: %lu operations (%lu failed), %lu checked reads, %.1f MB, "
-	       "%lu replicas compared, %lu faults, %.1f MB and %lu names lost, slowest %.0f s; "
+	       "%lu replicas compared, %lu units verified, %lu steady reads of open files, "
+	       "%lu faults, %.1f MB and %lu names lost, slowest %.0f s, without trouble %.0f s; "
 	       "%.0f s of theirs, %lu switches, "
 	       "%.1f s of ours\n",
 	       (unsigned long)t->histories, (unsigned long)t->wrong, (unsigned long)t->ops,
 	       (unsigned long)t->failed_ops, (unsigned long)t->checks, (double)t->bytes / 1e6,
-	       (unsigned long)t->replicas, (unsigned long)t->faults, (double)t->lost_bytes / 1e6,
-	       (unsigned long)t->lost_names, (double)t->slowest / 1e9, (double)t->ns / 1e9,
+	       (unsigned long)t->replicas, (unsigned long)t->units, (unsigned long)t->steady_reads,
+	       (unsigned long)t->faults, (double)t->lost_bytes / 1e6, (unsigned long)t->lost_names,
+	       (double)t->slowest / 1e9, (double)t->slowest_calm / 1e9, (double)t->ns / 1e9,
 	       (unsigned long)t->steps, seconds);
 }
 
