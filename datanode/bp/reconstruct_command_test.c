@@ -11,14 +11,12 @@
 
 #include <cmocka.h>
 
-#include "datanode/bp/bp_internal.h"
-#include "datanode/data_port/data_port.h"
-#include "datanode/reconstruct/reconstruct.h"
-
 #define POOL "BP-1-127.0.0.1-1"
+#define OWN_UUID "node-3"
+#include "datanode/bp/rebuild_order_test_fixture.h"
+
 #define GROUP_ID (-1024)
 #define SOURCES 3
-#define OWN_UUID "node-3"
 
 static struct dn dn = {.ec_xmits_pct = 50};
 static struct bp_set set = {.dn = &dn};
@@ -33,41 +31,6 @@ static struct {
 } got;
 
 /* ---- the rest of the node ---- */
-
-const char *pool_id(const struct block_pool *bp)
-{
-	(void)bp;
-	return POOL;
-}
-
-const char *store_datanode_uuid(const struct store *s)
-{
-	(void)s;
-	return OWN_UUID;
-}
-
-bool actor_stops(const struct bp_actor *a)
-{
-	(void)a;
-	return false;
-}
-
-void report_on_bad_at(struct bp_actor *a, const struct dn_target *node, const struct block *b)
-{
-	(void)a, (void)node, (void)b;
-}
-
-void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struct storage_info *ret)
-{
-	(void)s, (void)i, (void)bp, (void)ret; /* of other messages */
-}
-
-void reconstruct_params_fini(struct reconstruct_params *p)
-{
-	free(p->sources);
-	free(p->targets);
-	*p = (struct reconstruct_params){0};
-}
 
 int data_port_rebuild(struct data_port *x, struct reconstruct_params *p)
 {

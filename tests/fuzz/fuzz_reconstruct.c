@@ -2,49 +2,15 @@
 /* BlockECReconstructionCommandProto, as a NameNode orders it: what gets through is an order that
  * its policy allows. */
 #include "common/wire/pb.h"
-#include "datanode/bp/bp_internal.h"
-#include "datanode/data_port/data_port.h"
-#include "datanode/reconstruct/reconstruct.h"
 #include "tests/fuzz/fuzz.h"
+
+#define POOL "BP-1"
+#define OWN_UUID "44064693-6513-4186-9e38-86c8aa40fbc2" /* a node of the recordings */
+#include "datanode/bp/rebuild_order_test_fixture.h"
 
 static struct dn dn;
 static struct bp_set set = {.dn = &dn};
 static struct bp_actor actor = {.set = &set, .addr_text = "fuzz"};
-
-const char *pool_id(const struct block_pool *bp)
-{
-	(void)bp;
-	return "BP-1";
-}
-
-const char *store_datanode_uuid(const struct store *s)
-{
-	(void)s;
-	return "44064693-6513-4186-9e38-86c8aa40fbc2"; /* a node of the recordings */
-}
-
-bool actor_stops(const struct bp_actor *a)
-{
-	(void)a;
-	return false;
-}
-
-void report_on_bad_at(struct bp_actor *a, const struct dn_target *node, const struct block *b)
-{
-	(void)a, (void)node, (void)b;
-}
-
-void store_volume_info(struct store *s, uint32_t i, struct block_pool *bp, struct storage_info *ret)
-{
-	(void)s, (void)i, (void)bp, (void)ret; /* of other messages */
-}
-
-void reconstruct_params_fini(struct reconstruct_params *p)
-{
-	free(p->sources);
-	free(p->targets);
-	*p = (struct reconstruct_params){0};
-}
 
 /* What reconstruct_open() is given; it looks at the units once more (reconstruct_test.c). */
 int data_port_rebuild(struct data_port *x, struct reconstruct_params *p)

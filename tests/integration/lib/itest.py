@@ -161,10 +161,14 @@ def main(names=None):
     unknown = set(names) - {t.__name__ for t in _tests}
     if unknown:
         sys.exit('no test %s; there are: %s' % (', '.join(unknown), ' '.join(t.__name__ for t in _tests)))
+    seed = os.environ.get('DFS_TEST_SEED') or str(random.randrange(1 << 30))
+    if not seed.isdecimal():
+        print('%s: DFS_TEST_SEED=%s is no whole number' % (PROGRAM, seed), file=sys.stderr)
+        sys.exit(2)
+    seed = int(seed)
     unmount_below(ROOT)
     shutil.rmtree(ROOT, ignore_errors=True)
     clean_up_after_us()
-    seed = int(os.environ.get('DFS_TEST_SEED') or random.randrange(1 << 30))
     bad, skipped, ran = [], [], 0
     for t in _tests:
         if names and t.__name__ not in names:
