@@ -146,6 +146,14 @@ static void tell(struct striped_writer *w, uint64_t since_ns, uint64_t until_ns,
 		 w->f.path, (unsigned long long)((until_ns - now) / NS_PER_S), why->text);
 }
 
+/* All nodes may be tried then: they may be back. */
+static void pause_for_nodes(struct striped_writer *w, uint64_t *pause_ns)
+{
+	sleep_ns(*pause_ns);
+	*pause_ns = *pause_ns * 2 < PAUSE_MAX_NS ? *pause_ns * 2 : PAUSE_MAX_NS;
+	suspect_nodes_forgive(&w->f.blamed);
+}
+
 int striped_try_again(struct striped_writer *w, int rc, bool finish, bool sync, struct err *err)
 {
 	const uint64_t since = clock_mono_ns(),
@@ -165,9 +173,7 @@ int striped_try_again(struct striped_writer *w, int rc, bool finish, bool sync, 
 		if (now == 0 || !is_passing(w, now) || clock_mono_ns() >= deadline)
 			break;
 		tell(w, since, deadline, &first);
-		sleep_ns(pause);
-		pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
-		suspect_nodes_forgive(&w->f.blamed); /* they may be back */
+		pause_for_nodes(w, &pause);
 	}
 	w->trying = false;
 	free_all(w, &a);
@@ -201,8 +207,6 @@ int striped_group_open_patiently(struct striped_writer *w, struct err *err)
 		rc = w->lb ? striped_group_undo(w, err) : 0;
 		if (rc < 0)
 			return rc;
-		sleep_ns(pause);
-		pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
-		suspect_nodes_forgive(&w->f.blamed);
+		pause_for_nodes(w, &pause);
 	}
 }
