@@ -10,7 +10,8 @@
 #define LOST_AFTER_S 600 /* then what is lost is lost */
 
 /* HDFS promises neither that these are there nor that they are gone: bytes behind the last sync
- * after a power cut, and bytes of an only replica that rots. */
+ * after a power cut, bytes of an only replica that rots, and units of a group that is readable only
+ * with one that its disk has once failed to read. */
 static const char NOT_PROMISED[] = "is not whole";
 
 /* Bytes of @f were on no disk for sure when a machine lost its power. */
@@ -29,28 +30,36 @@ static uint64_t units(const struct file *f, uint64_t length)
 	return (cells < DATA_UNITS ? cells : DATA_UNITS) + (may_be_damaged(f) ? 0 : PARITY_UNITS);
 }
 
+/* Too few good ones, and the NameNode names those that count as damaged. A unit whose disk has
+ * failed a read does so for good, although it can be read: nothing may be made from it, because it
+ * may as well be one that others were found not to agree with. */
+static bool may_stay_so(const struct dfs_block *k)
+{
+	return k->corrupt && ledger->disk_errors;
+}
+
 /* What is not yet so, in words, or NULL. */
 static const char *look_at_blocks(const struct file *f, const char *path)
 {
 	static char text[100];
+	const char *ret = NULL;
 	struct dfs_blocks *b;
 	struct dfs_stat st;
-	bool bad = false;
 
 	if (dfs_stat(fs, path, &st, NULL) || dfs_blocks(fs, path, 0, LARGEST, &b, NULL))
 		return "has no blocks";
-	for (size_t i = 0; i < b->count && !bad; i++) {
+	for (size_t i = 0; i < b->count && !ret; i++) {
 		const struct dfs_block *k = &b->block[i];
 		const uint64_t want = f->striped ? units(f, k->length) : st.replication;
 
-		bad = k->count < want;
-		if (bad)
-			snprintf(text, sizeof(text), "has %zu of %lu %s of blk_%ld", k->count,
-				 (unsigned long)want, f->striped ? "units" : "replicas",
-				 (long)k->id);
+		if (k->count >= want)
+			continue;
+		snprintf(text, sizeof(text), "has %zu of %lu %s of blk_%ld", k->count,
+			 (unsigned long)want, f->striped ? "units" : "replicas", (long)k->id);
+		ret = may_stay_so(k) ? NOT_PROMISED : text;
 	}
 	dfs_blocks_free(b);
-	return bad ? text : NULL;
+	return ret;
 }
 
 /* Its blocks, for the director: it compares what is on the disks. */

@@ -119,6 +119,7 @@ static bool strike(struct history *h, enum part part)
 	case PART_ERRORS:
 		k->errors = 1 + (uint32_t)chance(200);
 		h->maimed[m] = h->disk_fails[m] = true;
+		h->ledger->disk_errors++;
 		told(h, "the disk of m%u fails one call of %u", m, k->errors);
 		return true;
 	case PART_FULL:

@@ -89,8 +89,9 @@ struct ledger {
 	uint64_t salt;
 	uint32_t next_number, next_client;
 	uint32_t crashes, starts, namenode_crashes;
-	bool sync_on_close; /* dfs.datanode.synconclose */
-	bool stop;          /* clients end */
+	uint32_t disk_errors; /* disks that failed calls for a while */
+	bool sync_on_close;   /* dfs.datanode.synconclose */
+	bool stop;            /* clients end */
 	/* the director's: so often something was broken or mended; when the NameNode was started
 	 * last, ns; no link is cut and no disk fails; nothing at all is broken */
 	uint64_t troubles, started_at;
