@@ -124,8 +124,7 @@ static void bw_work_finalize(struct offload *o)
 	if (w->params.req.stage == STAGE_TRANSFER_RBW) {
 		/* the copy of what a pipeline has acked: all of it counts as acked here, too */
 		replica_publish(rw, w->received, w->received, w->received, w->tail_crc);
-		replica_write_close(rw, true);
-		w->offload_rc = 0;
+		w->offload_rc = replica_write_close(rw, true);
 		return;
 	}
 	/* Of a copy nobody knows whether a client has synced the bytes at the nodes it was made
@@ -159,7 +158,7 @@ static void bw_work_release(struct offload *o)
 		replica_mark_restart(w->rw, w->core->restart_until_ms);
 	if (store_is_disk_error(w->rc))
 		store_volume_suspect(pool_store(w->params.bp), w->rw->storage_uuid);
-	replica_write_close(w->rw, w->params.req.stage == STAGE_TRANSFER_RBW && !w->rc);
+	(void)replica_write_close(w->rw, w->params.req.stage == STAGE_TRANSFER_RBW && !w->rc);
 	w->rw = NULL;
 }
 

@@ -5,6 +5,9 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -12,20 +15,31 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "datanode/store/properties.h"
 
 #define DEFERRED_NS (100 * NS_PER_MS) /* so long a finished block may wait */
 #define DEFERRED_BATCH 128            /* of which it is not waited for more */
 #define DEFERRED_MAX 512              /* each holds three open files */
-#define FAILURES_MASK 0xffffu         /* of an epoch; the rest of it is this process */
 
 /* ---- the epoch: what a writer was told, and asks with ---- */
 
+/* From its end: failures, 16 bits; this process, 32; this boot of the machine, 16. */
+#define FAILURES_MASK 0xffffu
+#define BOOT_SHIFT 48
+/* in a directory: all that the process of this epoch has finished was synced at its end */
+#define LAST_NAME "deferred_sync"
+#define LAST_KEY "synced"
+
 void deferred_sync_epoch_init(struct store *s)
 {
+	uint8_t boot[16];
 	uint64_t id = 0;
 
+	boot_id_read(boot); /* unknown: of no process before, for sure */
 	/* at start-up with the pool seeded this cannot fail or block */
 	(void)!getrandom(&id, sizeof(id), 0);
+	if (boot[0] | boot[1])
+		id = id << 16 >> 16 | (uint64_t)boot[0] << 56 | (uint64_t)boot[1] << BOOT_SHIFT;
 	s->deferred_sync_epoch = (id | (FAILURES_MASK + 1)) & ~(uint64_t)FAILURES_MASK;
 }
 
@@ -41,6 +55,50 @@ static void epoch_fails(struct store *s)
 	while ((now & FAILURES_MASK) != FAILURES_MASK &&
 	       !atomic_compare_exchange_weak(&s->deferred_sync_epoch, &now, now + 1))
 		;
+}
+
+static bool has_promised(const struct store *s)
+{
+	for (uint32_t i = 0; i < s->volume_count; i++)
+		if (s->volumes[i].deferred_sync.added)
+			return true;
+	return false;
+}
+
+void deferred_sync_note_end(struct store *s)
+{
+	const uint64_t epoch = s->deferred_sync_epoch;
+	char text[20];
+
+	if (!has_promised(s) || store_failed_count(s) || epoch & FAILURES_MASK)
+		return;
+	(void)snprintf(text, sizeof(text), "%016" PRIx64, epoch);
+	for (uint32_t i = 0; i < s->volume_count; i++) /* one is enough */
+		(void)props_write(s->volumes[i].dir_fd, LAST_NAME, &(struct prop){LAST_KEY, text},
+				  1);
+}
+
+static bool ended_well(const struct store *s, uint64_t epoch)
+{
+	bool found = false;
+
+	for (uint32_t i = 0; i < s->volume_count && !found; i++) {
+		struct props p;
+
+		if (props_read(s->volumes[i].dir_fd, LAST_NAME, &p))
+			continue;
+		found = strtoull(props_get(&p, LAST_KEY) ?: "", NULL, 16) == epoch;
+		props_fini(&p);
+	}
+	return found;
+}
+
+/* Its blocks are in memory, at least; not those of a boot that ended before they were synced. */
+static bool may_still_sync(const struct store *s, uint64_t epoch)
+{
+	if (store_failed_count(s))
+		return false;
+	return (epoch ^ s->deferred_sync_epoch) >> BOOT_SHIFT == 0 || ended_well(s, epoch);
 }
 
 /* ---- a batch ---- */
@@ -314,7 +372,7 @@ int store_sync_deferred(struct store *s, uint64_t epoch)
 	struct deferred_sync_wait waits[STORE_VOLUMES_MAX] = {{0}};
 	int rc = 0;
 
-	if ((!before && epoch != s->deferred_sync_epoch) || (before && store_failed_count(s)))
+	if (before ? !may_still_sync(s, epoch) : epoch != s->deferred_sync_epoch)
 		return -EIO;
 	/* all begin before the first is waited for */
 	for (uint32_t i = 0; i < s->volume_count; i++)

@@ -185,6 +185,22 @@ int replica_finalize(struct replica_writer *w, uint64_t len, enum replica_sync h
 	return 0;
 }
 
+/* It takes a place in a pipeline whose client may have synced the bytes at the other nodes, and
+ * will not ask for them again. */
+static int keep_copy(struct replica_writer *w, struct replica *r)
+{
+	int rc = fdatasync(w->fd) || fdatasync(w->fd_meta) ? neg_errno() : 0;
+
+	rc = rc ?: pair_move(r->slice, r->id, IN_TMP, r->gs, IN_RBW, r->gs);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&w->bp->lock);
+	r->place = IN_RBW;
+	r->state = REPLICA_RBW;
+	pthread_mutex_unlock(&w->bp->lock);
+	return path_sync(r->slice->fd, "rbw");
+}
+
 /* Bytes that the writer vouched for stay, later ones were never acknowledged by this node. */
 static int keep_rbw(struct replica_writer *w, struct replica *r, bool from_tmp)
 {
@@ -194,19 +210,10 @@ static int keep_rbw(struct replica_writer *w, struct replica *r, bool from_tmp)
 	if (ftruncate(w->fd, (off_t)len))
 		rc = neg_errno();
 	set_len(r, len);
-	if (!rc && from_tmp) {
-		rc = pair_move(r->slice, r->id, IN_TMP, r->gs, IN_RBW, r->gs);
-		pthread_mutex_lock(&w->bp->lock);
-		if (!rc) {
-			r->place = IN_RBW;
-			r->state = REPLICA_RBW;
-		}
-		pthread_mutex_unlock(&w->bp->lock);
-	}
-	return rc;
+	return rc || !from_tmp ? rc : keep_copy(w, r);
 }
 
-void replica_write_close(struct replica_writer *w, bool keep_as_rbw)
+int replica_write_close(struct replica_writer *w, bool keep_as_rbw)
 {
 	struct block_pool *bp = w->bp;
 	struct replica *r = writer_detach(w);
@@ -221,12 +228,13 @@ void replica_write_close(struct replica_writer *w, bool keep_as_rbw)
 		rc = keep_rbw(w, r, tmp);
 	writer_free(w);
 	volume_end(sl->vol);
-	if (tmp && (rc || !keep_as_rbw))
+	if (r->place == IN_TMP)
 		drop_temporary(bp, r);
 	else
 		writer_release(bp, r);
 	if (rc)
 		(void)slice_error(sl, rc);
+	return rc;
 }
 
 void replica_mark_restart(struct replica_writer *w, uint64_t until_ms)

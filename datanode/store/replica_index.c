@@ -54,8 +54,7 @@ int index_dir_number(const char *dir)
 	return strcmp(again, dir) ? -1 : (int)(a * 32 + b);
 }
 
-/* Of this boot of the machine, as bytes; zeros: unknown. */
-static void read_boot(uint8_t ret[16])
+void boot_id_read(uint8_t ret[16])
 {
 	_cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	char text[64] = "";
@@ -86,7 +85,7 @@ int dir_stamp_read(int dir_fd, const char *name, struct dir_stamp *ret)
 	struct stat st;
 
 	if (!known)
-		read_boot(boot);
+		boot_id_read(boot);
 	known = true;
 	if (name ? fstatat(dir_fd, name, &st, 0) : fstat(dir_fd, &st))
 		return neg_errno();

@@ -79,6 +79,8 @@ void replica_index_forget(struct replica_index *x, uint32_t n);
 /** Write it anew without records that newer ones have replaced, when these are the larger part. */
 int replica_index_tidy(struct replica_index *x);
 
+/** Of this boot of the machine; zeros: unknown. */
+void boot_id_read(uint8_t ret[16]);
 /** Of an existing directory, as it is now; .boot is of now. */
 int dir_stamp_read(int dir_fd, const char *name, struct dir_stamp *ret);
 /** The same names are in it. */

@@ -206,6 +206,7 @@ static void stop_threads(struct store *s)
 		join(v->indexer, &v->indexer_runs);
 		deferred_sync_stop(v);
 	}
+	deferred_sync_note_end(s);
 }
 
 /* What came of volumes_do(): too many failures are one of all. */

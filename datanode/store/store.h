@@ -228,11 +228,13 @@ int replica_finalize(struct replica_writer *w, uint64_t len, enum replica_sync s
 uint64_t store_deferred_sync_epoch(const struct store *s);
 /** 0: all blocks finished with SYNC_LATER before this call are on the disk. -EIO: some block
  *  finished since @epoch was taken is not, and will not be. An epoch from before the node's start
- *  asks for all blocks finished before the start. */
+ *  asks for all blocks finished before the start; one from before the machine's is -EIO, unless the
+ *  process that gave it ended when it had synced all. */
 int store_sync_deferred(struct store *s, uint64_t epoch);
 /** The writer goes away without finalising: an RBW stays for recovery, a TEMPORARY is deleted;
- *  TRANSFER_RBW turns into RBW by @keep_as_rbw. */
-void replica_write_close(struct replica_writer *w, bool keep_as_rbw);
+ *  TRANSFER_RBW turns into RBW, on the disk, by @keep_as_rbw. -errno: of the disk, and such a copy
+ *  may be deleted. */
+int replica_write_close(struct replica_writer *w, bool keep_as_rbw);
 
 /* ---- reading ---- */
 /* bytes: shorter replicas have no fd_direct, since shorter reads go through the page cache */

@@ -14,6 +14,66 @@
 
 #include "datanode/store/store_test_blocks.h"
 
+/* ---- the disk ---- */
+
+static struct {
+	uint32_t files, dirs; /* synced */
+	bool fails;
+} syncs;
+
+int __real_fdatasync(int fd);
+int __real_fsync(int fd);
+int __wrap_fdatasync(int fd);
+int __wrap_fsync(int fd);
+
+static int sync_if_it_works(int (*fn)(int), int fd, uint32_t *count)
+{
+	++*count;
+	if (!syncs.fails)
+		return fn(fd);
+	errno = EIO;
+	return -1;
+}
+
+int __wrap_fdatasync(int fd)
+{
+	return sync_if_it_works(__real_fdatasync, fd, &syncs.files);
+}
+
+int __wrap_fsync(int fd)
+{
+	return sync_if_it_works(__real_fsync, fd, &syncs.dirs);
+}
+
+static struct replica_writer *make_copy(struct fix *f, int64_t id)
+{
+	struct write_request q = create_request(id, 1001);
+	struct replica_writer *w;
+
+	q.stage = STAGE_TRANSFER_RBW;
+	q.from_client = false;
+	assert_int_equal(replica_write_open(f->bp, &q, &w, &f->err), 0);
+	put_bytes(w, 0, 700);
+	return w;
+}
+
+static void a_copy_that_repairs_a_pipeline_is_on_the_disk(void **state)
+{
+	struct fix *f = *state;
+	struct replica_writer *w = make_copy(f, 5), *failing = make_copy(f, 6);
+	struct replica_info info;
+
+	syncs.files = syncs.dirs = 0;
+	assert_int_equal(replica_write_close(w, true), 0);
+	assert_int_equal(syncs.files, 2);
+	assert_int_equal(syncs.dirs, 1);
+	assert_state(f, 5, REPLICA_RBW, 1001, 700);
+	syncs.fails = true;
+	assert_int_equal(replica_write_close(failing, true), -EIO);
+	syncs.fails = false;
+	assert_int_not_equal(replica_get(f->bp, 6, &info), 0);
+}
+
 /* ---- restart ---- */
 
 static void an_unfinished_block_restarts_as_rwr_with_its_whole_chunks(void **state)
@@ -597,6 +657,7 @@ static void kill_at_any_moment_leaves_every_acknowledged_byte(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		T(a_copy_that_repairs_a_pipeline_is_on_the_disk),
 		T(an_unfinished_block_restarts_as_rwr_with_its_whole_chunks),
 		T(a_crash_before_the_crc_of_a_longer_chunk_keeps_what_was_flushed),
 		T(a_crash_between_two_writes_keeps_nothing_behind_the_hole),

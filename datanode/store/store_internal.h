@@ -405,6 +405,9 @@ void known_volumes_write(struct store *s);
 
 /* ---- deferred_sync.c ---- */
 void deferred_sync_epoch_init(struct store *s);
+/** All threads have stopped: notes that what was to be synced is, for those who ask after the next
+ *  boot. */
+void deferred_sync_note_end(struct store *s);
 int deferred_sync_start(struct volume *v);
 /** What is outstanding is synced first. */
 void deferred_sync_stop(struct volume *v);

@@ -104,8 +104,8 @@ static void on_disk(struct file *f)
 		f->synced = f->most;
 }
 
-/* Bytes of files that this client closed early are on a disk, too; unless a crash has taken them
- * before. */
+/* Bytes of files that this client closed early are on a disk, too; unless a crash takes them
+ * meanwhile. */
 static void sync_early(struct me *me)
 {
 	const uint32_t crashes = ledger->crashes;
@@ -120,7 +120,7 @@ static void sync_early(struct me *me)
 
 		if (f->closer == me->client && f->closed_at &&
 		    f->closed_at < ledger->worker[me->k].began && ledger->sync_on_close &&
-		    f->crashes == crashes && crashes == ledger->crashes)
+		    crashes == ledger->crashes)
 			f->synced = f->most;
 	}
 }

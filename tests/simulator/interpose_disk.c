@@ -8,7 +8,9 @@
 #include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -315,6 +317,19 @@ FILE *fdopen(int fd, const char *mode)
 
 /* ---- names ---- */
 
+/* Of the machine, which boots each time that it is started. */
+static int open_boot_id(void)
+{
+	const int fd = memfd_create("boot_id", MFD_CLOEXEC);
+	char text[40];
+	const int n = snprintf(text, sizeof(text), "%08x-%04x-4000-8000-%012x\n",
+			       sim_machine()->life << 16 | 0xb007, 0, sim_machine()->ip);
+
+	if (fd >= 0 && (REAL(write)(fd, text, (size_t)n) != n || REAL(lseek64)(fd, 0, SEEK_SET)))
+		abort();
+	return fd;
+}
+
 static int open_at(int dirfd, const char *path, int flags, mode_t mode)
 {
 	char abs[PATH_MAX];
@@ -322,7 +337,9 @@ static int open_at(int dirfd, const char *path, int flags, mode_t mode)
 	bool there;
 
 	if (!place(dirfd, path, abs))
-		return REAL(openat64)(dirfd, path, flags, mode);
+		return sim_enter() && !strcmp(path, "/proc/sys/kernel/random/boot_id")
+			       ? open_boot_id()
+			       : REAL(openat64)(dirfd, path, flags, mode);
 	rc = flags & O_CREAT ? takes_change(10 * US) : takes(2 * US);
 	if (rc)
 		return set_errno(rc);

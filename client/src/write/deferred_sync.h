@@ -9,8 +9,8 @@
  * together with others (docs/design/005-store.md). With this promise each node sends a number. A
  * caller that must know asks all nodes: SYNC_LATER is answered when all blocks that were finished
  * before it are on the disk. A node that has restarted meanwhile sees that by the number, and syncs
- * what it had finished before. So only the nodes of a block are remembered: blocks of the same
- * nodes are one entry.
+ * what it had finished before; if its machine has, too, that is lost, and it says so. So only the
+ * nodes of a block are remembered: blocks of the same nodes are one entry.
  * A node out of reach may have lost its replica, as in a pipeline: the others count. When none of a
  * block's nodes can be reached, callers get an error until one can, or for ten minutes; when a node
  * says that it could not sync, one caller gets the error.
