@@ -82,9 +82,10 @@ void nn_check_safe_mode(struct nn *nn)
 	    now - s->reached_ns < nn->set.safe_extension_ms * NS_PER_MS)
 		return;
 	s->startup = false;
-	s->on = s->manual;
+	s->on = nn->blocks.quiet = s->manual;
 	s->left_ns = now;
-	nn->blocks.quiet = false;
+	if (s->on)
+		return; /* an administrator ends it */
 	blocks_recheck_all(&nn->blocks);
 	log_info("op=safemode state=off blocks=%llu reported=%llu", (unsigned long long)s->total,
 		 (unsigned long long)nn->blocks.safe);

@@ -119,11 +119,12 @@ static void an_administrators_safe_mode_stays(void **state)
 
 	(void)state;
 	begin(&w);
-	w.nn->safe.manual = true;
+	w.nn->safe.manual = w.nn->blocks.quiet = true;
 	report(&w);
 	assert_true(is_on_after(&w, 0));
 	assert_true(is_on_after(&w, 2 * EXTENSION_MS));
 	assert_false(w.nn->safe.startup);
+	assert_true(w.nn->blocks.quiet); /* and orders nothing */
 	assert_non_null(strstr(nn_safe_text(w.nn, text), "It was turned on manually."));
 	end(&w);
 }

@@ -18,7 +18,15 @@
 
 /* ---- what is to be told ---- */
 
-/* One entry per block, the newest wins. */
+/* Of two events of a block the newest is told. A replica that was moved to another directory and
+ * deleted there, before the NameNode heard of the move, is there for it where it was before: a full
+ * report tells it otherwise. */
+static void newer_wins_locked(struct bp_actor *a, enum store_event old, enum store_event newer)
+{
+	if (old == STORE_RECEIVED && newer == STORE_DELETED)
+		a->full_due = true;
+}
+
 static int pending_put_locked(struct bp_actor *a, const struct ibr *event)
 {
 	struct ibr *e;
@@ -30,6 +38,8 @@ static int pending_put_locked(struct bp_actor *a, const struct ibr *event)
 			return -ENOMEM;
 		e->id = event->id;
 		HASH_ADD(hh, a->pending, id, sizeof(e->id), e);
+	} else {
+		newer_wins_locked(a, e->event, event->event);
 	}
 	e->block = event->block;
 	e->event = event->event;
@@ -264,6 +274,8 @@ static int send_pending(struct bp_actor *a)
 			HASH_ADD(hh, a->pending, id, sizeof(e->id), e);
 			a->urgent = true;
 		} else {
+			if (rc)
+				newer_wins_locked(a, e->event, newer->event);
 			free(e);
 		}
 	}

@@ -32,6 +32,22 @@ static void a_finished_block_is_reported_at_once_and_a_deleted_one_soon(void **s
 	eventually(f->nn.deleted == 1);
 }
 
+/* A NameNode that has not heard of a move knows the replica in its old directory. */
+static void a_block_deleted_before_it_was_told_of_leads_to_a_full_report(void **state)
+{
+	struct fix *f = *state;
+	struct block b = {5, 1001, 5};
+	int fulls;
+
+	up(f);
+	fulls = f->nn.fulls;
+	fake_stop(&f->nn);
+	make_block(f, 5);
+	assert_int_equal(replica_invalidate(pool_of(f), &b, false), 0);
+	fake_start(&f->nn);
+	eventually(f->nn.deleted == 1 && f->nn.fulls > fulls);
+}
+
 /* A NameNode that looks at groups only would take the second unit for deleted, too. */
 static void a_deleted_unit_takes_no_other_one_along(void **state)
 {
@@ -325,6 +341,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_node_registers_beats_and_reports_under_a_lease),
 		T(a_finished_block_is_reported_at_once_and_a_deleted_one_soon),
+		T(a_block_deleted_before_it_was_told_of_leads_to_a_full_report),
 		T(a_deleted_unit_takes_no_other_one_along),
 		T(a_restarted_namenode_gets_a_registration_and_a_full_report),
 		T(events_during_an_absence_are_told_after_it),
