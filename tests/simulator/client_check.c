@@ -122,23 +122,28 @@ static bool may_lose(const struct file *f, const struct dfs_block *k, const stru
 	return f->replication == 1 || (f->died && (!same || r->others < 2));
 }
 
-/* Bytes of @f may be lost, because one of an only replica has rotted: it is the only one, or one of
- * a group without its parity; or a recovery takes the shortest one, which ends before it. */
-static bool may_be_rotten(const struct file *f, const char *path)
+/* From where on bytes of @f may be lost, because one of an only replica has rotted: it is the only
+ * one, or one of a group without its parity; or a recovery takes the shortest one, which ends
+ * before it. A recovery may have taken its block away from the end. UINT64_MAX: nowhere. */
+static uint64_t rotten_from(const struct file *f, const char *path)
 {
+	uint64_t from = UINT64_MAX, end;
 	struct dfs_blocks *b;
-	bool may = false;
 
 	if (dfs_blocks(fs, path, 0, LARGEST, &b, NULL))
-		return false;
-	for (uint32_t i = 0; i < ledger->rotten_count && !may; i++) {
+		return UINT64_MAX;
+	end = b->count ? b->block[b->count - 1].offset + b->block[b->count - 1].length : 0;
+	for (uint32_t i = 0; i < ledger->rotten_count; i++) {
 		const struct rotten *r = &ledger->rotten[i];
 		const struct dfs_block *k = block_of(f, b, r);
+		const uint64_t at = k ? k->offset : end;
 
-		may = (k || r->file == (uint32_t)(f - ledger->file)) && may_lose(f, k, r);
+		if ((k || r->file == (uint32_t)(f - ledger->file)) && may_lose(f, k, r) &&
+		    at < from)
+			from = at;
 	}
 	dfs_blocks_free(b);
-	return may;
+	return from;
 }
 
 /* ---- parity ---- */
@@ -203,7 +208,7 @@ static const char *look_at_bytes(const struct file *f, const char *path)
 	snprintf(text, sizeof(text), "has %zu bytes, of %lu flushed, %lu synced, %lu written%s%s",
 		 n, (unsigned long)f->flushed, (unsigned long)f->synced, (unsigned long)f->most,
 		 rc ? ": " : "", rc ? err.text : "");
-	if (may_be_rotten(f, path))
+	if (n >= rotten_from(f, path))
 		return NOT_PROMISED;
 	return n >= least(f) && may_be_damaged(f) && n <= f->most ? NOT_PROMISED : text;
 }
