@@ -75,6 +75,21 @@ static void what_a_process_could_not_sync_is_not(void **state)
 	assert_int_equal(store_sync_deferred(f->s, before + 1), -EIO);
 }
 
+static void what_was_on_a_volume_that_is_out_of_service_is_not(void **state)
+{
+	struct fix *f = *state;
+	uint64_t before = store_deferred_sync_epoch(f->s);
+	struct volume *v;
+
+	fix_reopen(f);
+	v = &f->s->volumes[0];
+	deferred_sync_stop(v); /* it is not asked */
+	v->failed = true;
+	assert_int_equal(store_sync_deferred(f->s, before), -EIO);
+	v->failed = false;
+	assert_int_equal(store_sync_deferred(f->s, before), 0);
+}
+
 int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup_well, teardown)
@@ -82,6 +97,7 @@ int main(void)
 		TEST(of_an_earlier_boot_nothing_can_be_synced),
 		TEST(what_a_process_synced_at_its_end_is_there_after_the_next_boot),
 		TEST(what_a_process_could_not_sync_is_not),
+		TEST(what_was_on_a_volume_that_is_out_of_service_is_not),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
