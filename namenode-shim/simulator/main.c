@@ -153,15 +153,17 @@ static bool leave_out(const char *part)
 	return false;
 }
 
-static bool number(uint64_t *ret, uint64_t most)
+static bool number(const char *of, uint64_t *ret, uint64_t least, uint64_t most)
 {
 	char *end;
 
 	errno = 0;
 	*ret = strtoull(optarg, &end, 10);
-	if (end != optarg && !*end && *optarg != '-' && !errno && *ret <= most)
+	if (end != optarg && !*end && *optarg != '-' && !errno && *ret >= least && *ret <= most)
 		return true;
-	fprintf(stderr, "nn_simulator: %s is no number, or too large\n", optarg);
+	fprintf(stderr,
+		"nn_simulator: --%s takes a number from %" PRIu64 " to %" PRIu64 ", not '%s'\n", of,
+		least, most, optarg);
 	return false;
 }
 
@@ -188,17 +190,17 @@ static int take_options(int argc, char **argv)
 	while (good && (c = getopt_long(argc, argv, "", opts, NULL)) != -1)
 		switch (c) {
 		case 's':
-			good = number(&ask.seed, UINT64_MAX);
+			good = number("seed", &ask.seed, 0, UINT64_MAX);
 			break;
 		case 'n':
-			good = number(&ask.most, UINT64_MAX);
+			good = number("histories", &ask.most, 1, UINT64_MAX);
 			break;
 		case 't':
-			good = number(&ask.seconds, UINT64_MAX);
+			good = number("seconds", &ask.seconds, 1, UINT64_MAX);
 			ask.most = UINT64_MAX;
 			break;
 		case 'k':
-			good = number(&ask.steps, UINT32_MAX);
+			good = number("steps", &ask.steps, 0, UINT32_MAX);
 			break;
 		case 'w':
 			good = leave_out(optarg);

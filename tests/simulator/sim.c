@@ -506,40 +506,40 @@ static _Noreturn void wrong_usage(const char *what)
 	exit(2);
 }
 
-static uint64_t number(uint64_t most)
+static uint64_t number(const char *of, uint64_t least, uint64_t most)
 {
 	char *end;
 	uint64_t n;
 
 	errno = 0;
 	n = strtoull(optarg, &end, 0);
-	if (end == optarg || *end || *optarg == '-')
-		wrong_usage("a number is wanted");
-	if (errno || n > most)
-		wrong_usage("a number is too large");
-	return n;
+	if (end != optarg && !*end && *optarg != '-' && !errno && n >= least && n <= most)
+		return n;
+	fprintf(stderr, "cluster_simulator: --%s takes a number from %lu to %lu, not '%s'\n", of,
+		(unsigned long)least, (unsigned long)most, optarg);
+	exit(2);
 }
 
 static void take_option(struct wish *w, int c)
 {
 	switch (c) {
 	case 's':
-		w->first.seed = number(UINT64_MAX);
+		w->first.seed = number("seed", 0, UINT64_MAX);
 		break;
 	case 'n':
-		w->histories = number(UINT64_MAX);
+		w->histories = number("histories", 1, UINT64_MAX);
 		break;
 	case 'S':
-		w->seconds = number(UINT64_MAX / SEC);
+		w->seconds = number("seconds", 1, UINT64_MAX / SEC);
 		break;
 	case 't':
-		w->first.steps = (uint32_t)number(UINT32_MAX);
+		w->first.steps = (uint32_t)number("steps", 0, UINT32_MAX);
 		break;
 	case 'w':
 		parts_out(&w->first, optarg);
 		break;
 	case 'c':
-		w->cpu = (unsigned)number(CPU_SETSIZE - 1);
+		w->cpu = (unsigned)number("cpu", 0, CPU_SETSIZE - 1);
 		break;
 	case 'k':
 		keep = true;
@@ -574,11 +574,13 @@ static void fix_limits(void)
 {
 	const struct rlimit files = {20000, 20000};
 
-	if (setrlimit(RLIMIT_NOFILE, &files))
-		fprintf(stderr,
-			"cluster_simulator: 20,000 open files are not to be had (%s): histories "
-			"differ from those of others\n",
-			strerror(errno));
+	if (!setrlimit(RLIMIT_NOFILE, &files))
+		return;
+	fprintf(stderr,
+		"cluster_simulator: programs need 20,000 open files, which are not to be had (%s); "
+		"raise the hard limit (ulimit -Hn)\n",
+		strerror(errno));
+	exit(2);
 }
 
 static int status_of(const struct totals *all, uint64_t seed)

@@ -26,10 +26,11 @@ SOURCE = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__))
 
 
 def _build():
-    for b in (os.environ.get('DFS_BUILD'), SOURCE + '/build/asan', SOURCE + '/build/release', SOURCE + '/build'):
-        if b and os.path.exists(b + '/build.ninja'):
+    wanted = os.environ.get('DFS_BUILD')
+    for b in [wanted] if wanted else [f'{SOURCE}/build{folder}' for folder in ('/asan', '/release', '')]:
+        if os.path.exists(b + '/build.ninja'):
             return os.path.abspath(b)
-    sys.exit('no build directory; set DFS_BUILD or run tests/run')
+    sys.exit(f'DFS_BUILD: {wanted} is no build directory' if wanted else 'no build directory; set DFS_BUILD or run tests/run')
 
 
 BUILD = _build()
