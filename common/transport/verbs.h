@@ -77,6 +77,23 @@ struct verbs_protocol {
 
 struct verbs;
 
+/* What an operator may say about it; a key of the configuration each, verbs_tuning_read() */
+struct verbs_tuning {
+	/* of the packets of connections that this side makes; the other side answers with the same.
+	 * On RoCE the DSCP, two bits up; switches and the service level follow it. -1: as the
+	 * system has it (rdma_cm's default_roce_tos) */
+	int traffic_class;
+	uint8_t ack_exp; /* a packet is sent again after 4.096 us << it */
+	uint8_t retries; /* so often, 0 to 7; then the connection fails */
+	/* PCIe writes may pass each other: only completions are looked at, and they pass none */
+	bool relaxed;
+};
+
+extern const struct verbs_tuning verbs_tuning_default;
+struct conf;
+/** -EINVAL: a key has a value that it cannot have. */
+int verbs_tuning_read(const struct conf *c, struct verbs_tuning *ret, struct err *err);
+
 struct verbs_opts {
 	const struct verbs_protocol *protocol; /* outlives verbs */
 	uint8_t role;                          /* said when connecting */
@@ -88,8 +105,9 @@ struct verbs_opts {
 	/* active only, or NULL: slots that the peer may RDMA WRITE, when `pool` is not to be open
 	 * to that; outlives verbs */
 	struct pool *landing;
-	uint32_t srq_depth; /* passive: receives that are always there; 0: 1024 */
-	uint32_t credits;   /* most receives granted to one connection; 0: 32 */
+	uint32_t srq_depth;                /* passive: receives that are always there; 0: 1024 */
+	uint32_t credits;                  /* most receives granted to one connection; 0: 32 */
+	const struct verbs_tuning *tuning; /* copied; NULL: the default */
 	/* of another reactor, whose control thread does for this one, too; NULL: a new one. The
 	 * last of them ends it */
 	struct verbs *share;

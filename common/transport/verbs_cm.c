@@ -11,8 +11,6 @@
 #include "common/base/metrics.h"
 #include "common/transport/verbs_internal.h"
 
-#define ACK_TIMEOUT_EXP 16 /* 4.096 us * 2^16 = 0.27 s a try */
-#define RETRIES 7
 #define RNR_RETRIES 6     /* finite: with credits an RNR is a bug that must show */
 #define RNR_TIMER_CODE 12 /* 0.64 ms */
 #define READ_DEPTH_MAX 16
@@ -112,11 +110,22 @@ static void copy_addr(struct net_addr *to, const struct sockaddr *from)
 	memcpy(&to->sa, from, to->len);
 }
 
-static void set_ack_timeout(struct rdma_cm_id *id)
+static void set_ack_timeout(const struct vconn *c)
 {
-	uint8_t exp = ACK_TIMEOUT_EXP;
+	uint8_t exp = c->v->tuning.ack_exp;
 
-	(void)rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exp, sizeof(exp));
+	(void)rdma_set_option(c->id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exp, sizeof(exp));
+}
+
+/* Before its route is looked for. The acceptor has it from the request. */
+static int set_traffic_class(const struct vconn *c)
+{
+	uint8_t class = (uint8_t)c->v->tuning.traffic_class;
+
+	return c->v->tuning.traffic_class < 0
+		       ? 0
+		       : ret_errno(rdma_set_option(c->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS,
+						   &class, sizeof(class)));
 }
 
 /* ---- the active side ---- */
@@ -142,6 +151,8 @@ static void do_connect(struct vconn *c)
 	c->cm_state = CM_ADDRESS;
 	if (rdma_create_id(c->v->control->channel, &c->id, c, RDMA_PS_TCP) < 0)
 		cm_failed(c, "no RDMA");
+	else if (set_traffic_class(c) < 0)
+		cm_failed(c, "dfs.rdma.traffic.class");
 	else if (rdma_resolve_addr(c->id, NULL, (struct sockaddr *)&c->x.peer.sa, (int)left_ms(c)) <
 		 0)
 		cm_failed(c, "no RDMA route");
@@ -149,7 +160,7 @@ static void do_connect(struct vconn *c)
 
 static void on_addr(struct vconn *c)
 {
-	set_ack_timeout(c->id);
+	set_ack_timeout(c);
 	c->cm_state = CM_ROUTE;
 	if (rdma_resolve_route(c->id, (int)left_ms(c)) < 0)
 		vconn_mail_failed(c, -EHOSTUNREACH, "no RDMA route: %s", err_name(neg_errno()));
@@ -157,7 +168,8 @@ static void on_addr(struct vconn *c)
 
 static void on_route(struct vconn *c)
 {
-	struct rdma_conn_param p = {.retry_count = RETRIES, .rnr_retry_count = RNR_RETRIES};
+	struct rdma_conn_param p = {.retry_count = c->v->tuning.retries,
+				    .rnr_retry_count = RNR_RETRIES};
 	uint8_t hello[VERBS_PRIVATE_MAX];
 	struct err err = ERR_INIT;
 	struct verbs_hello h;
@@ -350,7 +362,7 @@ static void on_request(struct verbs_control *k, struct rdma_cm_id *id,
 static void do_accept(struct vconn *c)
 {
 	struct rdma_conn_param p = {
-		.retry_count = RETRIES,
+		.retry_count = c->v->tuning.retries,
 		.rnr_retry_count = RNR_RETRIES,
 		.initiator_depth = (uint8_t)c->rd_max,
 		/* the queue pair refuses READs of our memory, whatever the key */
@@ -360,7 +372,7 @@ static void do_accept(struct vconn *c)
 	uint8_t hello[VERBS_PRIVATE_MAX];
 	int rc;
 
-	set_ack_timeout(c->id);
+	set_ack_timeout(c);
 	p.private_data = hello;
 	p.private_data_len = (uint8_t)c->v->opts.protocol->hello_encode(&h, hello);
 	c->cm_state = CM_ANSWER;

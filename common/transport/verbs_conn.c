@@ -449,6 +449,7 @@ static struct verbs *verbs_alloc(struct reactor *r, const struct verbs_opts *o)
 		return NULL;
 	v->reactor = r;
 	v->opts = *o;
+	v->tuning = o->tuning ? *o->tuning : verbs_tuning_default;
 	list_init(&v->devs);
 	list_init(&v->conns);
 	list_init(&v->control_link);

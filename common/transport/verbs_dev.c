@@ -19,6 +19,12 @@ static int memlock_error(struct err *err, const char *what)
 			" or lower dfs.rdma.pool.size");
 }
 
+static int relaxed(const struct vdev *d)
+{
+	/* one of those that a device without it may leave out */
+	return d->v->tuning.relaxed ? IBV_ACCESS_RELAXED_ORDERING : 0;
+}
+
 /* Slabs in one domain. Each MR outlives every work request that names it: freed in vdev_free(). */
 static int register_slabs(const struct pool *pool, struct ibv_pd *pd, int access,
 			  struct ibv_mr ***ret)
@@ -145,7 +151,8 @@ static int receives_new(struct vdev *d)
 static int dev_setup(struct vdev *d)
 {
 	const struct verbs_opts *o = &d->v->opts;
-	int cqe, out_access = IBV_ACCESS_REMOTE_READ, rc;
+	const int in_access = IBV_ACCESS_LOCAL_WRITE | relaxed(d);
+	int cqe, out_access = IBV_ACCESS_REMOTE_READ | relaxed(d), rc;
 
 	if (ibv_query_device(d->ctx, &d->attr))
 		return neg_errno();
@@ -164,7 +171,7 @@ static int dev_setup(struct vdev *d)
 	if (o->passive) {
 		if (!(d->pd_in = ibv_alloc_pd(d->ctx)))
 			return neg_errno();
-		rc = register_slabs(o->pool, d->pd_in, IBV_ACCESS_LOCAL_WRITE, &d->mr_in);
+		rc = register_slabs(o->pool, d->pd_in, in_access, &d->mr_in);
 		if (!rc)
 			rc = receives_new(d);
 		if (rc < 0)
@@ -176,8 +183,7 @@ static int dev_setup(struct vdev *d)
 		rc = register_slabs(o->pool, d->pd_out, out_access, &d->mr_out);
 		if (!rc && o->landing)
 			rc = register_slabs(o->landing, d->pd_out,
-					    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE,
-					    &d->mr_land);
+					    in_access | IBV_ACCESS_REMOTE_WRITE, &d->mr_land);
 		if (rc < 0)
 			return rc;
 	}

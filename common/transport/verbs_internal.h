@@ -232,6 +232,7 @@ struct vdev {                  /* one RDMA device as one reactor uses it */
 struct verbs {
 	struct reactor *reactor;
 	struct verbs_opts opts;
+	struct verbs_tuning tuning;
 	struct verbs_control *control;
 	struct poller poller; /* mail */
 	struct xlistener_opts listener;

@@ -72,6 +72,7 @@ struct pool *capsule_landing(const struct engine_core *core)
 
 static int start(struct engine_core *core, const struct engine_core *first, struct err *err)
 {
+	struct verbs_tuning tuning;
 	struct verbs_opts vo = {
 		.protocol = &capsule_link,
 		.role = CAPSULE_PEER,
@@ -80,6 +81,7 @@ static int start(struct engine_core *core, const struct engine_core *first, stru
 		.passive = true,
 		.active = true,
 		.share = first->caps ? first->caps->verbs : NULL,
+		.tuning = &tuning,
 	};
 	struct xlistener_opts lo = {.addr = core->dn->data_addr, .accepted = capsule_accept};
 	struct capsule_port *caps = calloc(1, sizeof(*caps));
@@ -99,6 +101,8 @@ static int start(struct engine_core *core, const struct engine_core *first, stru
 		caps->dial_ns = core->waits.read_ns;
 	if (rc == 0)
 		rc = receives(core, &vo.srq_depth, err);
+	if (rc == 0)
+		rc = verbs_tuning_read(core->dn->conf, &tuning, err);
 	if (rc == 0)
 		rc = landing_new(caps, err);
 	vo.landing = caps->landing;

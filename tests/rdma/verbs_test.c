@@ -393,11 +393,27 @@ static void measures_pulls(struct side *client, struct side *server)
 	pair_close(&p, client, server);
 }
 
+static void is_tuned(const struct xconn *x, const char *end)
+{
+	const struct vconn *c = container_of(x, struct vconn, x);
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a = {0};
+	const int rc =
+		ibv_query_qp(c->id->qp, &a, IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT, &init);
+
+	check(!rc && a.ah_attr.grh.traffic_class == tuned.traffic_class &&
+		      a.timeout == tuned.ack_exp && a.retry_cnt == tuned.retries,
+	      "%s end: traffic class %u, time-out %u, %u retries", end, a.ah_attr.grh.traffic_class,
+	      a.timeout, a.retry_cnt);
+}
+
 static void run_cases(struct side *client, struct side *server)
 {
 	struct pair p = pair_up(client, server);
 
 	greets(&p);
+	is_tuned(p.c, "dialling");
+	is_tuned(p.s, "accepting");
 	if (verbs_peer(p.c)->payload_max)
 		carries_payload(&p, client);
 	pulls(&p, client, server);

@@ -114,6 +114,10 @@ static inline void on_accepted(void *arg, struct xconn *c)
 	reactor_stop(reactor);
 }
 
+/* None of them is the default. */
+static const struct verbs_tuning tuned = {
+	.traffic_class = 104, .ack_exp = 17, .retries = 5, .relaxed = true};
+
 static inline struct side side_new(bool passive, uint32_t srq_depth)
 {
 	struct pool_opts po = {.count = {600, 200, 16, 20}, .floor_pct = {[POOL_CTRL] = 5}};
@@ -123,6 +127,7 @@ static inline struct side side_new(bool passive, uint32_t srq_depth)
 				.role = CAPSULE_CLIENT,
 				.accept_role = CAPSULE_NODE,
 				.peer_may_write = true,
+				.tuning = &tuned,
 				.srq_depth = srq_depth};
 	struct err err = ERR_INIT;
 	struct side s = {0};

@@ -14,6 +14,7 @@
 #include "common/base/conf.h"
 #include "common/base/crc.h"
 #include "common/base/err.h"
+#include "common/transport/verbs.h"
 
 enum rdma_mode { RDMA_AUTO, RDMA_REQUIRE, RDMA_OFF };
 enum replace_policy { REPLACE_DEFAULT, REPLACE_ALWAYS, REPLACE_NEVER };
@@ -54,8 +55,10 @@ struct settings {
 	enum hint drop_writes;        /* dfs.client.cache.drop.behind.writes */
 	bool has_readahead;           /* dfs.client.cache.readahead: bytes */
 	uint64_t readahead;
-	uint64_t eager_limit;   /* dfs.rdma.eager.limit; 0: calibrated */
-	uint32_t rdma_wait_ms;  /* dfs.rdma.pool.wait */
+	uint64_t eager_limit;  /* dfs.rdma.eager.limit; 0: calibrated */
+	uint32_t rdma_wait_ms; /* dfs.rdma.pool.wait */
+	/* dfs.rdma.traffic.class, .ack.timeout, .retries, .relaxed.ordering */
+	struct verbs_tuning rdma_tuning;
 	enum ec_flush ec_flush; /* dfs.client.ec.flush */
 	bool ec_without_parity; /* dfs.client.ec.without.parity is allow */
 	/* dfs.client.write.exclude.nodes.cache.expiry.interval.millis */

@@ -531,7 +531,8 @@ static void setup_run(struct rtask *t)
 				     .role = CAPSULE_CLIENT,
 				     .pool = t->rdma->pool,
 				     .active = true,
-				     .peer_may_write = true};
+				     .peer_may_write = true,
+				     .tuning = &t->rdma->tuning};
 
 	s->rc = verbs_new(t->rdma->reactor, &o, &t->rdma->verbs, s->err);
 }
@@ -583,6 +584,7 @@ static int rdma_new(const struct settings *set, struct rdma **ret, struct err *e
 	pthread_mutex_init(&r->bufs_lock, NULL);
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->changed, NULL);
+	r->tuning = set->rdma_tuning;
 	r->eager_limit = set->eager_limit ? set->eager_limit : EAGER_AUTO;
 	rc = pool_new(&po, &r->pool, err);
 	if (!rc) {

@@ -38,6 +38,7 @@ struct rdma {
 	struct reactor *reactor; /* owned */
 	struct pool *pool;       /* owned */
 	struct verbs *verbs;     /* owned */
+	struct verbs_tuning tuning;
 	struct list conns;
 	struct list quarantine;
 	uint64_t eager_limit;     /* dfs.rdma.eager.limit, or EAGER_AUTO */

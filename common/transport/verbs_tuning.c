@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an operator may say about connections and memory regions (verbs.h). */
+#include "common/base/conf.h"
+#include "common/transport/verbs.h"
+
+#define ACK_UNIT_NS 4096u /* the device waits this, times a power of two */
+#define ACK_MS_MAX 10000u /* below VERBS_PATIENCE_NS with a few retries */
+#define RETRIES_MAX 7u    /* three bits */
+#define CLASS_MAX 255u
+
+const struct verbs_tuning verbs_tuning_default = {
+	.traffic_class = -1,
+	.ack_exp = 16,
+	.retries = RETRIES_MAX,
+	.relaxed = true,
+};
+
+/* The least one that is no shorter. */
+static uint8_t ack_exp_of(uint64_t ms)
+{
+	uint8_t exp = 1; /* 0: for ever */
+
+	while ((uint64_t)ACK_UNIT_NS << exp < ms * NS_PER_MS)
+		exp++;
+	return exp;
+}
+
+int verbs_tuning_read(const struct conf *c, struct verbs_tuning *ret, struct err *err)
+{
+	uint64_t class = CLASS_MAX + 1, retries = RETRIES_MAX, ack = 0;
+	int rc;
+
+	*ret = verbs_tuning_default;
+	rc = conf_u64(c, "dfs.rdma.traffic.class", class, &class, err);
+	if (!rc)
+		rc = conf_time_ms(c, "dfs.rdma.ack.timeout", 268, &ack, err);
+	if (!rc)
+		rc = conf_u64(c, "dfs.rdma.retries", retries, &retries, err);
+	if (!rc)
+		rc = conf_bool(c, "dfs.rdma.relaxed.ordering", true, &ret->relaxed, err);
+	if (rc < 0)
+		return rc;
+	if (class > CLASS_MAX && conf_get(c, "dfs.rdma.traffic.class"))
+		return err_set(err, -EINVAL, "dfs.rdma.traffic.class is at most %u", CLASS_MAX);
+	if (!ack || ack > ACK_MS_MAX)
+		return err_set(err, -EINVAL, "dfs.rdma.ack.timeout is from 1ms to %us",
+			       ACK_MS_MAX / 1000);
+	if (retries > RETRIES_MAX)
+		return err_set(err, -EINVAL, "dfs.rdma.retries is at most %u", RETRIES_MAX);
+	ret->traffic_class = class > CLASS_MAX ? -1 : (int)class;
+	ret->ack_exp = ack_exp_of(ack);
+	ret->retries = (uint8_t)retries;
+	return 0;
+}

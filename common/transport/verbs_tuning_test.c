@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: the keys of RDMA connections become what a device takes, and a value that it
+ * cannot have is told with its key. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/conf.h"
+#include "common/transport/verbs.h"
+
+static int read_with(const char *key, const char *value, struct verbs_tuning *ret, struct err *err)
+{
+	struct conf *c = conf_new();
+	int rc;
+
+	assert_non_null(c);
+	if (key)
+		assert_int_equal(conf_set(c, key, value), 0);
+	rc = verbs_tuning_read(c, ret, err);
+	conf_free(c);
+	return rc;
+}
+
+static void without_keys_it_is_the_default(void **state)
+{
+	struct verbs_tuning t;
+
+	(void)state;
+	assert_int_equal(read_with(NULL, NULL, &t, NULL), 0);
+	assert_int_equal(t.traffic_class, -1);
+	assert_int_equal(t.ack_exp, verbs_tuning_default.ack_exp);
+	assert_int_equal(t.retries, 7);
+	assert_true(t.relaxed);
+}
+
+static void each_key_is_taken(void **state)
+{
+	static const struct {
+		const char *ms;
+		uint8_t exp;
+	} ack[] = {{"1ms", 8}, {"2ms", 9}, {"268ms", 16}, {"269ms", 17}, {"10s", 22}};
+	struct verbs_tuning t;
+
+	(void)state;
+	assert_int_equal(read_with("dfs.rdma.traffic.class", "0", &t, NULL), 0);
+	assert_int_equal(t.traffic_class, 0);
+	assert_int_equal(read_with("dfs.rdma.traffic.class", "255", &t, NULL), 0);
+	assert_int_equal(t.traffic_class, 255);
+	assert_int_equal(read_with("dfs.rdma.retries", "0", &t, NULL), 0);
+	assert_int_equal(t.retries, 0);
+	assert_int_equal(read_with("dfs.rdma.relaxed.ordering", "false", &t, NULL), 0);
+	assert_false(t.relaxed);
+	for (size_t i = 0; i < sizeof(ack) / sizeof(*ack); i++) {
+		assert_int_equal(read_with("dfs.rdma.ack.timeout", ack[i].ms, &t, NULL), 0);
+		assert_int_equal(t.ack_exp, ack[i].exp);
+	}
+}
+
+static void what_a_device_cannot_have_is_refused(void **state)
+{
+	static const char *const bad[][2] = {
+		{"dfs.rdma.traffic.class", "256"}, {"dfs.rdma.traffic.class", "-1"},
+		{"dfs.rdma.ack.timeout", "0"},     {"dfs.rdma.ack.timeout", "11s"},
+		{"dfs.rdma.retries", "8"},         {"dfs.rdma.relaxed.ordering", "perhaps"}};
+	struct err err = ERR_INIT;
+	struct verbs_tuning t;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		assert_int_equal(read_with(bad[i][0], bad[i][1], &t, &err), -EINVAL);
+		assert_non_null(strstr(err.text, bad[i][0]));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(without_keys_it_is_the_default),
+		cmocka_unit_test(each_key_is_taken),
+		cmocka_unit_test(what_a_device_cannot_have_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
