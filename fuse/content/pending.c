@@ -34,6 +34,7 @@ static void done(struct mount *m, struct inode *in)
 static bool try_one(struct mount *m, struct inode *in)
 {
 	struct dfs_err err;
+	const int doubt = hidden_settle(m, in);
 	bool hidden, open;
 	int rc;
 
@@ -42,12 +43,16 @@ static bool try_one(struct mount *m, struct inode *in)
 	hidden = in->hidden && !in->gone;
 	open = in->opens > 0;
 	pthread_mutex_unlock(&m->inodes.lock);
+	if (doubt < 0 && open)
+		return false; /* what was written is published when it has its name again */
+	if (hidden && !open)
+		content_discard(m, in); /* it was not known to be hidden when it was closed */
 	if (hidden)
 		/* open again: its last descriptor deletes it */
 		rc = open ? 0 : hidden_delete(m, in);
 	else
 		rc = content_heal(m, in, &err);
-	if (fail_is_passing(rc))
+	if (fail_is_passing(rc) || doubt < 0)
 		return false;
 	if (!hidden)
 		(void)fail_errno("write what could not be written at the last close", rc, &err);

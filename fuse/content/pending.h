@@ -7,8 +7,8 @@
  * Idea: the last close(2) finds the NameNode or all data nodes out of reach. The program is told,
  * and what it has written is not thrown away: the inode stays, with its overlay or its lease, reads
  * go on seeing it, and one thread tries again until the cluster has it. The same for a file that
- * was deleted while it was open. What is still left when the mount ends stays in the session
- * (state.h) for the next one.
+ * was deleted while it was open, and for one of which nobody knows whether it was hidden. What is
+ * still left when the mount ends stays in the session (state.h) for the next one.
  * Ownership: main owns the struct; a pending inode is counted once for it.
  * Threading: any thread adds; one thread works. Limit: overlays count against overlay_size as
  * always.

@@ -114,6 +114,7 @@ static void free_inode(struct inode *in)
 	pthread_mutex_destroy(&in->content);
 	pthread_mutex_destroy(&in->naming);
 	free(in->name);
+	free(in->doubt);
 	free(in);
 }
 

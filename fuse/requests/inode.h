@@ -24,6 +24,7 @@
 #include "client/include/dfsclient_ext.h"
 #include "common/base/list.h"
 
+struct doubt;
 struct overlay;
 struct user;
 
@@ -59,6 +60,9 @@ struct inode {
 	atomic_bool hidden;
 	struct user *hidden_by; /* counted: who deleted it; set before hidden */
 	uint32_t hidden_mark;   /* in mount.state; set before hidden */
+	/* changes with L and naming held, owned: the NameNode has not said whether it was hidden
+	 * (rename.c); NULL: that is known */
+	struct doubt *doubt;
 	/* L: nobody has it open and the cluster was out of reach: it is counted for pending.h */
 	uint32_t tried; /* L: the round of pending.c in which it was tried last */
 	bool pending;

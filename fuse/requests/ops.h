@@ -145,3 +145,6 @@ void file_unpin(struct mount *m, struct inode *in);
 /** The HDFS file of a deleted name goes when nobody has it open any more. When that fails and
  * passes, nothing has changed. */
 int hidden_delete(struct mount *m, struct inode *in);
+/** A file that was to be hidden, or to be shown again, when the NameNode went away: find out which
+ *  it is, and make it so. 0: it is known, or was. */
+int hidden_settle(struct mount *m, struct inode *in);

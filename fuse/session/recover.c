@@ -42,7 +42,8 @@ static struct user *user_of(struct mount *m, uint32_t uid)
 
 /* ---- notes of half a rename ---- */
 
-static void undo(const struct recovery *r, const char *file)
+/* True: it waits for the next start, and so does what is marked of the file. */
+static bool undo(const struct recovery *r, const char *file)
 {
 	char name[DFS_NAME_MAX + 1], from[ID_PATH_MAX], to[CHILD_PATH_MAX];
 	struct user *owner = users_owner(&r->m->users);
@@ -54,18 +55,24 @@ static void undo(const struct recovery *r, const char *file)
 		id_path(from, id);
 		child_path(to, dir, name);
 		/* it is there: the rename was done, or never begun */
-		rc = dfs_stat(owner->fs, to, &st, NULL);
-		if (rc == -ENOENT && dfs_rename(owner->fs, from, to, false, NULL) == 0) {
-			tell("%s was about to be replaced when its mount was killed: the old file is back",
-			     name);
-			for (uint32_t i = 0; i < r->dead->marks; i++)
-				if (r->dead->mark[i].id == id)
-					r->dead->mark[i].kind = MARK_FREE;
+		rc = dfs_lstat(owner->fs, to, &st, NULL);
+		if (rc == -ENOENT) {
+			st.file_id = id;
+			rc = dfs_rename(owner->fs, from, to, false, NULL);
+			if (rc == 0)
+				tell("%s was about to be replaced or deleted when its mount was "
+				     "killed: the old file is back",
+				     name);
 		}
+		/* before the note goes, without which a mark means that it is to be deleted */
+		if (is_passing(rc) || (rc == 0 && st.file_id == id))
+			state_free_marks(r->dead, id, rc == 0);
 	}
 	users_put(&r->m->users, owner);
-	if (!is_passing(rc))
-		(void)unlinkat(r->dead->dir, file, 0);
+	if (is_passing(rc))
+		return true;
+	(void)unlinkat(r->dead->dir, file, 0);
+	return false;
 }
 
 /* ---- marks ---- */
@@ -371,13 +378,13 @@ static bool recover_session(const struct recovery *r)
 	struct names names;
 	char what[8];
 	uint64_t n;
-	bool again;
+	bool again = false;
 
 	list_session(r->dead, &names);
 	for (size_t i = 0; i < names.count; i++)
 		if (strncmp(names.name[i], "undo.", 5) == 0)
-			undo(r, names.name[i]);
-	again = settle_marks(r);
+			again |= undo(r, names.name[i]);
+	again |= settle_marks(r);
 	for (size_t i = 0; i < names.count; i++) {
 		if (sscanf(names.name[i], "%" SCNu64 ".%7s", &n, what) != 2)
 			continue;

@@ -336,6 +336,22 @@ static int read_marks(struct dead *d)
 	return 0;
 }
 
+void state_free_marks(struct dead *d, uint64_t id, bool for_good)
+{
+	const int fd = for_good ? openat(d->dir, "marks", O_WRONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+
+	for (uint32_t i = 0; i < d->marks; i++) {
+		if (d->mark[i].kind == MARK_FREE || d->mark[i].id != id)
+			continue;
+		d->mark[i].kind = MARK_FREE;
+		if (fd >= 0) /* when it fails, the mark counts again at the next start */
+			(void)!pwrite(fd, &d->mark[i], sizeof(d->mark[i]),
+				      (off_t)(i * sizeof(d->mark[i])));
+	}
+	if (fd >= 0)
+		(void)close(fd);
+}
+
 void state_mark_name(const struct dead *d, uint32_t i, char name[NAME_BYTES])
 {
 	const int fd = openat(d->dir, "names", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

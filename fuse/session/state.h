@@ -7,9 +7,10 @@
  * Idea: every mount has a *session*, a directory TOP/dfs-fuse-UID/TOKEN that it holds locked as
  * long as it lives. In it are its overlays (overlay.h), a table of *marks* (HDFS files that it has
  * open for writing, or that are deleted and live on under a hidden name) and *undo* notes (a rename
- * that takes two steps). A session that nobody has locked belongs to a mount that died; recover.c
- * makes good what is in it. The marks, and the names that go with them, are mapped files: one costs
- * a store to memory.
+ * that takes two steps, and files of which only the NameNode knows whether they are hidden). A note
+ * counts before the marks of its file. A session that nobody has locked belongs to a mount that
+ * died; recover.c makes good what is in it. The marks, and the names that go with them, are mapped
+ * files: one costs a store to memory.
  * Ownership: main owns the struct. Threading: any thread; `lock` is a leaf, held for instructions.
  * Limits: MARKS_MAX files; those beyond are not marked, and the NameNode's own time limits end
  * them.
@@ -81,6 +82,8 @@ int state_find_dead(struct state *s, const char *cluster, struct dead **ret);
 /** The session goes if nothing is left in it, and @stays does not say that its marks are. Frees @d.
  */
 void state_end_dead(struct state *s, struct dead *d, bool stays);
+/** Marks of file @id do not count any more: in @d, and @for_good: for the next start, too. */
+void state_free_marks(struct dead *d, uint64_t id, bool for_good);
 /** The name of mark @i, "?" when it was not written down. */
 void state_mark_name(const struct dead *d, uint32_t i, char name[DFS_NAME_MAX + 1]);
 /** Parse "undo.N" of @d. -errno: it is none. */

@@ -175,3 +175,45 @@ def descriptor(name, flags, mode=0o666):
         yield fd
     finally:
         os.close(fd)
+
+
+def write(name, data):
+    with open(name, 'wb') as f:
+        f.write(data)
+
+
+def read(name):
+    with open(name, 'rb') as f:
+        return f.read()
+
+
+def errno_of(fn, *args):
+    """0, or the errno with which @fn fails."""
+    try:
+        fn(*args)
+    except OSError as e:
+        return e.errno
+    return 0
+
+
+def let_go(*fds):
+    """Descriptors of a mount that is no more."""
+    for fd in fds:
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+
+
+def hidden(c):
+    return [line for line in c.dfs('ls', '-r', '/').out.decode().splitlines() if '.dfs-fuse.' in line]
+
+
+def sessions(m):
+    top = os.path.join(m.state, 'dfs-fuse-%d' % os.geteuid())
+    return sorted(os.listdir(top)) if os.path.isdir(top) else []
+
+
+def notes(m):
+    top = os.path.join(m.state, 'dfs-fuse-%d' % os.geteuid())
+    return [n for s in sessions(m) for n in os.listdir(os.path.join(top, s)) if n.startswith('undo.')]
