@@ -30,6 +30,8 @@ struct overlay {
 	int fd, log; /* owned; -1: none */
 	uint64_t log_bytes;
 	uint64_t new_id; /* of the file that takes its place; 0: none yet */
+	uint64_t new_length;
+	bool changed; /* after new_id was noted */
 	bool cut;
 	uint64_t base;       /* bytes of the base that still count; shrinks when the file is cut */
 	uint64_t base_first; /* length of the base as it is in HDFS */
@@ -198,6 +200,11 @@ __attribute__((format(printf, 2, 3))) static int record(struct overlay *o, const
 	return n < 0 ? neg_errno() : -ENOSPC;
 }
 
+static int record_new(struct overlay *o)
+{
+	return record(o, "n %" PRIu64 " %" PRIu64 "\n", o->new_id, o->new_length);
+}
+
 static int record_base(struct overlay *o)
 {
 	char hex[2 * DFS_NAME_MAX + 1];
@@ -239,6 +246,10 @@ static int shorten(struct overlay *o)
 	rc = rc ?: record(o, "t %" PRIu64 "\n", o->length);
 	if (rc == 0 && o->cut)
 		rc = record(o, "c\n");
+	if (rc == 0 && o->new_id)
+		rc = record_new(o);
+	if (rc == 0 && o->changed) /* a line behind it says so */
+		rc = record(o, "t %" PRIu64 "\n", o->length);
 	file_name(o, "log.new", from);
 	file_name(o, "log", to);
 	rc = rc ?: ret_errno(renameat(o->dir, from, o->dir, to));
@@ -329,10 +340,17 @@ const struct overlay_of *overlay_base(const struct overlay *o)
 	return &o->of;
 }
 
-int overlay_note_new(struct overlay *o, uint64_t id)
+static void set_new(struct overlay *o, uint64_t id, uint64_t length)
 {
 	o->new_id = id;
-	return record(o, "n %" PRIu64 "\n", id);
+	o->new_length = length;
+	o->changed = false;
+}
+
+int overlay_note_new(struct overlay *o, uint64_t id)
+{
+	set_new(o, id, o->length);
+	return record_new(o);
 }
 
 uint64_t overlay_new_id(const struct overlay *o)
@@ -340,10 +358,42 @@ uint64_t overlay_new_id(const struct overlay *o)
 	return o->new_id;
 }
 
+/* A line of a change was written, or read. */
+static void note_change(struct overlay *o)
+{
+	o->changed = o->new_id != 0;
+}
+
+bool overlay_is_changed_since(const struct overlay *o)
+{
+	return o->changed;
+}
+
+static void set_base(struct overlay *o, uint64_t id, uint64_t length, uint64_t mtime_ms)
+{
+	o->of.id = id;
+	o->of.length = length;
+	o->of.mtime_ms = mtime_ms;
+	set_new(o, 0, 0);
+}
+
+int overlay_take_new(struct overlay *o, uint64_t mtime_ms)
+{
+	int rc = record(o, "b %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", o->new_id, o->new_length,
+			mtime_ms);
+
+	if (rc == 0)
+		set_base(o, o->new_id, o->new_length, mtime_ms);
+	return rc;
+}
+
 int overlay_note_cut(struct overlay *o)
 {
+	int rc = record(o, "c\n");
+
 	o->cut = true;
-	return record(o, "c\n");
+	note_change(o);
+	return rc;
 }
 
 bool overlay_is_cut(const struct overlay *o)
@@ -370,13 +420,15 @@ int overlay_write(struct overlay *o, const void *buf, size_t len, uint64_t offse
 	if (rc < 0)
 		return rc;
 	rc = write_all(o->fd, buf, len, offset);
-	if (rc == 0 && fresh > 0)
+	/* also the first change of bytes that are going to be published: overlay_note_new() */
+	if (rc == 0 && (fresh > 0 || (o->new_id && !o->changed)))
 		rc = record(o, "w %" PRIu64 " %" PRIu64 "\n", offset, end);
 	if (rc < 0) {
 		atomic_fetch_sub(&o->budget->used, fresh);
 		o->bytes -= fresh;
 		return rc;
 	}
+	note_change(o);
 	add_extent(o, offset, end);
 	if (end > o->length)
 		o->length = end;
@@ -456,6 +508,7 @@ int overlay_truncate(struct overlay *o, uint64_t length)
 	rc = rc ?: record(o, "t %" PRIu64 "\n", length);
 	if (rc < 0)
 		return rc;
+	note_change(o);
 	cut_extents(o, length);
 	(void)ret_errno(ftruncate(o->fd, (off_t)length)); /* only frees space */
 	return 0;
@@ -483,11 +536,32 @@ int overlay_zero(struct overlay *o, uint64_t offset, uint64_t len)
 
 /* ---- what a dead mount has left ---- */
 
+/* Lines that change nothing of the content; false: it is none. */
+static bool load_note(struct overlay *o, const char *line)
+{
+	uint64_t id, length, mtime_ms;
+	int n = sscanf(line, "n %" SCNu64 " %" SCNu64, &id, &length);
+
+	if (n == 1) /* of an older mount */
+		length = o->length;
+	if (n < 1)
+		n = sscanf(line, "b %" SCNu64 " %" SCNu64 " %" SCNu64, &id, &length, &mtime_ms);
+	if (n < 1 || length > INT64_MAX || (line[0] == 'b' && n != 3))
+		return false;
+	if (line[0] == 'b')
+		set_base(o, id, length, mtime_ms);
+	else
+		set_new(o, id, length);
+	return true;
+}
+
 static int load_line(struct overlay *o, const char *line)
 {
 	uint64_t a, b;
 	int rc;
 
+	if (load_note(o, line))
+		return 0;
 	if (sscanf(line, "w %" SCNu64 " %" SCNu64, &a, &b) == 2 && a < b && b <= INT64_MAX) {
 		const uint64_t fresh = missing(o, a, b);
 
@@ -501,13 +575,12 @@ static int load_line(struct overlay *o, const char *line)
 		o->length = b > o->length ? b : o->length;
 	} else if (sscanf(line, "t %" SCNu64, &a) == 1 && a <= INT64_MAX) {
 		cut_extents(o, a);
-	} else if (sscanf(line, "n %" SCNu64, &a) == 1) {
-		o->new_id = a;
 	} else if (strcmp(line, "c\n") == 0) {
 		o->cut = true;
 	} else {
 		return -EINVAL;
 	}
+	note_change(o);
 	return 0;
 }
 

@@ -8,7 +8,7 @@
  * rest is still in HDFS (the base). Bytes that are in neither are zeros. A second local file, of
  * text, records what the list says, so that both outlive the process: overlay_load() makes an
  * overlay of them again. A line of it is written after the bytes it speaks of, and only when the
- * list changes.
+ * list changes, or first after a publication.
  * Ownership: both files go with overlay_free(). One budget bounds all overlays.
  * Threading: the owner's lock (inode.content); the budget is atomic.
  * Units: bytes from the start of the file.
@@ -54,7 +54,12 @@ void overlay_leave(struct overlay *o);
 const struct overlay_of *overlay_base(const struct overlay *o);
 /** The whole content is about to take the place of the base, as HDFS file @id. */
 int overlay_note_new(struct overlay *o, uint64_t id);
+/** 0: nothing was about to. */
 uint64_t overlay_new_id(const struct overlay *o);
+/** Was it written or cut after overlay_note_new()? Then that file does not hold all of it. */
+bool overlay_is_changed_since(const struct overlay *o);
+/** That file, which has @mtime_ms, has taken the place of the base: it is the base from now on. */
+int overlay_take_new(struct overlay *o, uint64_t mtime_ms);
 /** The base is about to be cut: all that is needed behind the cut is in the overlay. */
 int overlay_note_cut(struct overlay *o);
 bool overlay_is_cut(const struct overlay *o);

@@ -333,18 +333,78 @@ static void nonsense_is_refused(void **state)
 	}
 }
 
-/* A record that has grown long is written anew, and says the same. */
-static void a_long_record_is_shortened(void **state)
+/* What was written after it was published must be told from what was published, also when it is
+ * the same bytes of the file once more. */
+static void a_change_after_its_publication_is_recorded(void **state)
 {
 	struct world w;
-	off_t longest = 0, now = 0;
-	int fd;
+
+	(void)state;
+	world_init(&w, 1000);
+	change(&w, 300, 200, 'a');
+	assert_int_equal(overlay_note_new(w.o, 77), 0);
+	reload(&w);
+	assert_false(overlay_is_changed_since(w.o));
+	change(&w, 310, 20, 'b');
+	reload(&w);
+	assert_int_equal(overlay_new_id(w.o), 77);
+	assert_true(overlay_is_changed_since(w.o));
+	assert_int_equal(overlay_note_new(w.o, 78), 0);
+	cut(&w, 900);
+	reload(&w);
+	assert_true(overlay_is_changed_since(w.o));
+	assert_int_equal(overlay_note_new(w.o, 79), 0);
+	assert_false(overlay_is_changed_since(w.o));
+	assert_int_equal(overlay_note_cut(w.o), 0);
+	reload(&w);
+	assert_true(overlay_is_changed_since(w.o));
+	assert_same(&w, 0, 1000);
+	world_fini(&w);
+}
+
+/* A publication of which only a later try hears that it was done. */
+static void the_new_file_becomes_the_base(void **state)
+{
+	const struct overlay_of *of;
+	struct world w;
 
 	(void)state;
 	world_init(&w, 1000);
 	change(&w, 300, 200, 'a');
 	cut(&w, 400);
+	change(&w, 1100, 100, 'b');
+	memcpy(w.m.base, w.m.is, ROOM);
+	assert_int_equal(overlay_note_new(w.o, 77), 0);
+	change(&w, 2000, 100, 'c');
+	reload(&w);
+	assert_int_equal(overlay_take_new(w.o, 9), 0);
+	for (int i = 0; i < 2; i++) {
+		of = overlay_base(w.o);
+		assert_int_equal(of->id, 77);
+		assert_int_equal(of->length, 1200);
+		assert_int_equal(of->mtime_ms, 9);
+		assert_int_equal(overlay_new_id(w.o), 0);
+		assert_false(overlay_is_changed_since(w.o));
+		assert_same(&w, 0, 3000);
+		reload(&w);
+	}
+	world_fini(&w);
+}
+
+/* A record that has grown long is written anew, and says the same. */
+static void a_long_record_is_shortened(void **state)
+{
+	const bool published = *state != NULL;
+	struct world w;
+	off_t longest = 0, now = 0;
+	int fd;
+
+	world_init(&w, 1000);
+	change(&w, 300, 200, 'a');
+	cut(&w, 400);
 	assert_int_equal(overlay_note_cut(w.o), 0);
+	if (published)
+		assert_int_equal(overlay_note_new(w.o, 77), 0);
 	fd = openat(w.dir, "1.log", O_RDONLY);
 	for (int i = 0; now >= longest; i++) {
 		longest = now;
@@ -364,6 +424,12 @@ static void a_long_record_is_shortened(void **state)
 	assert_same(&w, 0, 1000);
 	reload(&w);
 	assert_true(overlay_is_cut(w.o));
+	assert_int_equal(overlay_new_id(w.o), published ? 77 : 0);
+	assert_int_equal(overlay_is_changed_since(w.o), published);
+	if (published) {
+		assert_int_equal(overlay_take_new(w.o, 9), 0);
+		assert_int_equal(overlay_base(w.o)->length, 400); /* what it was then */
+	}
 	assert_int_equal(overlay_first_change(w.o), 300);
 	assert_same(&w, 0, 1000);
 	world_fini(&w);
@@ -371,6 +437,7 @@ static void a_long_record_is_shortened(void **state)
 
 int main(void)
 {
+	static int published;
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_reads_as_a_plain_file_would),
 		cmocka_unit_test(what_was_cut_does_not_come_back),
@@ -381,7 +448,12 @@ int main(void)
 		cmocka_unit_test(half_a_line_behind_a_loaded_record_is_taken_back),
 		cmocka_unit_test(a_torn_line_ends_the_record),
 		cmocka_unit_test(nonsense_is_refused),
+		cmocka_unit_test(a_change_after_its_publication_is_recorded),
+		cmocka_unit_test(the_new_file_becomes_the_base),
 		cmocka_unit_test(a_long_record_is_shortened),
+		{.name = "a_long_record_of_a_published_one_is_shortened",
+		 .test_func = a_long_record_is_shortened,
+		 .initial_state = &published},
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

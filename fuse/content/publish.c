@@ -452,6 +452,8 @@ static int publish_once(struct mount *m, struct inode *in, struct dfs_err *err)
 	if (rc == -ENOENT && overlay_new_id(in->ov)) {
 		id_path(path, overlay_new_id(in->ov));
 		rc = dfs_stat(in->w_user->fs, path, &old, err);
+		/* or the next mount would take another try, which is not done, for this one */
+		rc = rc ?: overlay_take_new(in->ov, old.mtime_ms);
 		if (rc == 0) {
 			pthread_mutex_lock(&in->naming);
 			inode_new_id(&m->inodes, in, old.file_id);

@@ -206,8 +206,8 @@ static int delete_new(struct mount *m, struct user *user, const char *path)
 }
 
 /* The new content of a publication that was under way. 1: it had taken the place of the old; 0: it
- * has not. */
-static int judge_new(const struct recovery *r, struct user *user, const struct overlay *ov)
+ * has not, or @ov was changed since, and the new one is its base now. */
+static int judge_new(const struct recovery *r, struct user *user, struct overlay *ov)
 {
 	const struct overlay_of *of = overlay_base(ov);
 	char path[ID_PATH_MAX], tmp[CHILD_PATH_MAX], name[NEW_NAME_MAX];
@@ -225,7 +225,10 @@ static int judge_new(const struct recovery *r, struct user *user, const struct o
 	if (dfs_stat(user->fs, path, &st, NULL) != -ENOENT)
 		return 0;
 	id_path(path, overlay_new_id(ov));
-	return dfs_stat(user->fs, path, &st, NULL) == 0;
+	rc = dfs_stat(user->fs, path, &st, NULL);
+	if (rc < 0)
+		return is_passing(rc) ? rc : 0;
+	return overlay_is_changed_since(ov) ? overlay_take_new(ov, st.mtime_ms) : 1;
 }
 
 /* Is the base what it was? NULL: yes. */
@@ -268,12 +271,12 @@ static int publish(const struct recovery *r, struct user *user, struct overlay *
 static int recover_overlay(const struct recovery *r, uint64_t n, struct overlay *ov,
 			   struct dfs_err *err)
 {
-	const struct overlay_of of = *overlay_base(ov);
-	struct user *user = user_who_may(r->m, &of);
+	struct user *user = user_who_may(r->m, overlay_base(ov));
 	char path[ID_PATH_MAX];
 	struct dfs_stat st;
 	const char *why;
 	int rc = judge_new(r, user, ov);
+	const struct overlay_of of = *overlay_base(ov);
 
 	id_path(path, of.id);
 	if (rc == 1 || was_hidden(r, of.id)) { /* published already, or deleted */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that a mount says to its NameNode goes through here, and the NameNode is away from a certain rename on."""
+"""All that a mount says to its NameNode goes through here, and the NameNode is away from a certain call on."""
 import contextlib
 import socket
 import threading
@@ -15,18 +15,18 @@ class Wire:
         self.rpc = '127.0.0.1:%d' % self.listening.getsockname()[1]
         self.lock = threading.Lock()
         self.lost = set()  # connections on which nothing is passed on any more
-        self.renames, self.done, self.once, self.away = 0, False, False, False
+        self.calls, self.method, self.done, self.once, self.away = 0, b'', False, False, False
         threading.Thread(target=self.accept, daemon=True).start()
 
-    def away_at(self, rename, done, once=False):
-        """At this rename, counted from now, the NameNode goes away: after it was @done, or before. @once: for this call alone."""
+    def away_at(self, call, done, once=False, method='rename2'):
+        """At this @call of @method, counted from now, the NameNode goes away: after it was @done, or before. @once: for this call alone."""
         with self.lock:
-            self.renames, self.done, self.once = rename, done, once
+            self.calls, self.method, self.done, self.once = call, method.encode(), done, once
 
     def back(self):
         """Connections that have missed something are closed."""
         with self.lock:
-            self.renames, self.away = 0, False
+            self.calls, self.away = 0, False
             for s in self.lost:
                 with contextlib.suppress(OSError):
                     s.shutdown(socket.SHUT_RDWR)
@@ -42,9 +42,9 @@ class Wire:
     def passes(self, near, data, up):
         with self.lock:
             now = False
-            if up and self.renames and b'rename2' in data:
-                self.renames -= 1
-                now = self.renames == 0
+            if up and self.calls and self.method in data:
+                self.calls -= 1
+                now = self.calls == 0
             if now and self.once:
                 return False
             self.away |= now
