@@ -7,11 +7,12 @@
  *
  * Idea: Hadoop's protocols without a JVM. Calls block the calling thread, which drives its own
  * sockets; the dfs_begin_...() calls do not block, and run on the thread that calls
- * dfs_queue_run(). A `struct dfs` owns at most four threads. The housekeeper renews leases, keeps
+ * dfs_queue_run(). A `struct dfs` owns at most five threads. Two are the housekeeper's. One keeps
  * idle pipelines alive, and closes streams and local files that nobody reads; the first file that
- * is written, read from a local replica, or left in the middle of a block starts it. Three threads
- * are for RDMA: one moves data, one makes and ends connections, and one stands by for calls that
- * block. The first block that moves by RDMA starts them.
+ * is written, read from a local replica, or left in the middle of a block starts it. The other one
+ * renews leases; the first file that is written starts it. Three threads are for RDMA: one moves
+ * data, one makes and ends connections, and one stands by for calls that block. The first block
+ * that moves by RDMA starts them.
  * dfsclient_ext.h has further calls, for our own mount and tools.
  *
  * Ownership: a `struct dfs` is given by dfs_connect() and released by dfs_disconnect(); a

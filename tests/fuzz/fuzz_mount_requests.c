@@ -64,20 +64,20 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *l, const s
 	return ETIMEDOUT;
 }
 
-/* Without its thread; what it would do is done when the mount asks for it. */
+/* Without its threads; what it would do is done when the mount asks for it. */
 void __real_housekeeper_init(struct housekeeper *k);
 void __wrap_housekeeper_init(struct housekeeper *k);
 void __wrap_housekeeper_init(struct housekeeper *k)
 {
 	__real_housekeeper_init(k);
-	k->running = true;
+	k->beat.running = k->ask.running = true;
 }
 
 void __real_housekeeper_fini(struct housekeeper *k);
 void __wrap_housekeeper_fini(struct housekeeper *k);
 void __wrap_housekeeper_fini(struct housekeeper *k)
 {
-	k->running = false;
+	k->beat.running = k->ask.running = false;
 	__real_housekeeper_fini(k);
 }
 

@@ -5,7 +5,7 @@
  * fs - one connected file system: what all files of a handle share
  *
  * Idea: a `struct dfs` holds the parsed settings, the RPC client of the NameNode, caches (idle data
- * connections, packet memory, suspect nodes, RDMA fallbacks) and the housekeeper thread.
+ * connections, packet memory, suspect nodes, RDMA fallbacks) and the housekeeper.
  * Ownership: made by dfs_connect(), which owns everything in it; files borrow it.
  * Threading: `set`, `user`, `uri`, `defaults` never change after dfs_connect(). Everything else has
  * its own lock, named beside it. Lock order: reader.seq_lock, then reader.lock or

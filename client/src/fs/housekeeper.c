@@ -24,7 +24,8 @@ void housekeeper_init(struct housekeeper *k)
 	*k = (struct housekeeper){0};
 	pthread_mutex_init(&k->lock, NULL);
 	list_init(&k->writers);
-	clock_cond_init(&k->wake);
+	clock_cond_init(&k->beat.wake);
+	clock_cond_init(&k->ask.wake);
 }
 
 /* A renewal that fails is tried again in the next round: the lease holds for 60 s at least, and if
@@ -47,21 +48,47 @@ static void visit_writers(struct housekeeper *k, uint64_t now_ns)
 	}
 }
 
-static void housekeeper_sleep_locked(const struct dfs *fs, struct housekeeper *k)
+/* Until then at the latest; early is fine. */
+static void sleep_locked(struct housekeeper *k, struct housekeeper_thread *t, uint64_t until_ns)
+{
+	const struct timespec ts = {(time_t)(until_ns / NS_PER_S), (long)(until_ns % NS_PER_S)};
+
+	if (!k->stop)
+		(void)pthread_cond_timedwait(&t->wake, &k->lock, &ts);
+}
+
+/* ---- the thread that waits for nobody ---- */
+
+static uint64_t next_round_ns(const struct dfs *fs)
 {
 	const uint64_t part = housekeeper_beat_ns(fs) / 4; /* so that no beat comes much too late */
 	const uint64_t most = part < ROUND_MS * NS_PER_MS ? part : ROUND_MS * NS_PER_MS,
 		       idle = idle_streams_round_ns(fs);
-	const uint64_t round = clock_mono_ns() + (idle < most ? idle : most);
-	const uint64_t until = round < k->ask_ns ? round : k->ask_ns;
-	const struct timespec ts = {(time_t)(until / NS_PER_S), (long)(until % NS_PER_S)};
 
-	(void)pthread_cond_timedwait(&k->wake, &k->lock, &ts); /* early is fine */
+	return clock_mono_ns() + (idle < most ? idle : most);
 }
 
-/* What takes calls of the NameNode and of data nodes, and may take long: nobody should wait for it.
- */
-static void housekeeper_ask_locked(struct dfs *fs, struct housekeeper *k, uint64_t now)
+static void *beat_main(void *arg)
+{
+	struct dfs *fs = arg;
+	struct housekeeper *k = &fs->keeper;
+
+	pthread_mutex_lock(&k->lock);
+	while (!k->stop) {
+		const uint64_t now = clock_mono_ns();
+
+		visit_writers(k, now);
+		(void)local_reap(fs);
+		idle_streams_reap(fs, now);
+		sleep_locked(k, &k->beat, next_round_ns(fs));
+	}
+	pthread_mutex_unlock(&k->lock);
+	return NULL;
+}
+
+/* ---- the thread that calls the NameNode and data nodes, which may take long ---- */
+
+static void ask_locked(struct dfs *fs, struct housekeeper *k, uint64_t now)
 {
 	const bool renew =
 		!list_empty(&k->writers) && now - k->renewed_ns >= LEASE_RENEW_MS * NS_PER_MS;
@@ -78,77 +105,70 @@ static void housekeeper_ask_locked(struct dfs *fs, struct housekeeper *k, uint64
 		k->renewed_ns = now;
 }
 
-static void housekeeper_round_locked(struct dfs *fs, struct housekeeper *k)
-{
-	const uint64_t now = clock_mono_ns();
-
-	visit_writers(k, now);
-	(void)local_reap(fs);
-	idle_streams_reap(fs, now);
-	/* readers make rounds shorter, and whoever opens a stream begins one */
-	if (now < k->ask_ns)
-		return;
-	k->ask_ns = now + ROUND_MS * NS_PER_MS;
-	housekeeper_ask_locked(fs, k, now);
-}
-
-static void *housekeeper_main(void *arg)
+static void *ask_main(void *arg)
 {
 	struct dfs *fs = arg;
 	struct housekeeper *k = &fs->keeper;
 
 	pthread_mutex_lock(&k->lock);
 	while (!k->stop) {
-		housekeeper_round_locked(fs, k);
-		if (!k->stop)
-			housekeeper_sleep_locked(fs, k);
+		const uint64_t now = clock_mono_ns();
+
+		if (now >= k->ask_ns) {
+			k->ask_ns = now + ROUND_MS * NS_PER_MS;
+			ask_locked(fs, k, now);
+		}
+		sleep_locked(k, &k->ask, k->ask_ns);
 	}
 	pthread_mutex_unlock(&k->lock);
 	return NULL;
 }
 
+/* ---- life ---- */
+
 /* Signals of the program are not for this thread. */
-static int start_locked(struct dfs *fs, struct housekeeper *k)
+static int start_locked(struct dfs *fs, struct housekeeper_thread *t, void *(*run)(void *arg))
 {
 	sigset_t all, old;
 	int rc;
 
+	if (t->running)
+		return 0;
 	(void)sigfillset(&all);
 	(void)pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = ret_code(pthread_create(&k->thread, NULL, housekeeper_main, fs));
+	rc = ret_code(pthread_create(&t->id, NULL, run, fs));
 	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-	k->running = rc == 0;
+	t->running = rc == 0;
 	return rc;
 }
 
 void housekeeper_start(struct dfs *fs)
 {
 	pthread_mutex_lock(&fs->keeper.lock);
-	if (!fs->keeper.running && !fs->keeper.stop)
-		(void)start_locked(fs, &fs->keeper); /* tried again by the next one */
+	if (!fs->keeper.stop)
+		(void)start_locked(fs, &fs->keeper.beat, beat_main); /* else the next one does */
 	pthread_mutex_unlock(&fs->keeper.lock);
 }
 
 void housekeeper_wake(struct dfs *fs)
 {
 	housekeeper_start(fs);
-	pthread_cond_signal(&fs->keeper.wake);
+	pthread_cond_signal(&fs->keeper.beat.wake);
 }
 
 int housekeeper_add(struct dfs *fs, struct housekept *writer, struct err *err)
 {
 	struct housekeeper *k = &fs->keeper;
-	int rc = 0;
+	int rc;
 
 	pthread_mutex_lock(&k->lock);
 	if (list_empty(&k->writers))
 		k->renewed_ns = clock_mono_ns(); /* create() has just done it */
-	if (!k->running)
-		rc = start_locked(fs, k);
+	rc = start_locked(fs, &k->beat, beat_main) ?: start_locked(fs, &k->ask, ask_main);
 	if (rc == 0)
 		list_add_tail(&k->writers, &writer->link);
 	pthread_mutex_unlock(&k->lock);
-	return rc < 0 ? err_sys(err, rc, "cannot start the lease renewal thread") : 0;
+	return rc < 0 ? err_sys(err, rc, "cannot start the threads that renew leases") : 0;
 }
 
 void housekeeper_remove(struct dfs *fs, struct housekept *writer)
@@ -158,13 +178,20 @@ void housekeeper_remove(struct dfs *fs, struct housekept *writer)
 	pthread_mutex_unlock(&fs->keeper.lock);
 }
 
+static void join(struct housekeeper_thread *t)
+{
+	if (t->running)
+		(void)pthread_join(t->id, NULL);
+	(void)pthread_cond_destroy(&t->wake);
+}
+
 void housekeeper_fini(struct housekeeper *k)
 {
 	pthread_mutex_lock(&k->lock);
 	k->stop = true;
-	pthread_cond_signal(&k->wake);
+	pthread_cond_signal(&k->beat.wake);
+	pthread_cond_signal(&k->ask.wake);
 	pthread_mutex_unlock(&k->lock);
-	if (k->running)
-		(void)pthread_join(k->thread, NULL);
-	(void)pthread_cond_destroy(&k->wake);
+	join(&k->beat);
+	join(&k->ask);
 }
