@@ -61,7 +61,8 @@ static void let_go(struct wslot *s)
 
 /* ---- what comes from the node ---- */
 
-/* One ACK may cover several packets; the writer wants one each. */
+/* One ACK may cover several packets; the writer wants one each. An ACK for fewer nodes than the
+ * pipeline has acknowledges nothing, and ends the stream. */
 static void take_ack(struct rdma_w *w, const struct capsule *m)
 {
 	for (uint32_t i = m->ack.count; i-- > 0;)
@@ -74,6 +75,8 @@ static void take_ack(struct rdma_w *w, const struct capsule *m)
 		}
 	if (m->ack.count < w->nodes)
 		w->acks_short = m->ack.count;
+	if (w->acks_short)
+		return;
 	while (w->slot[w->oldest].state == WSLOT_SENT &&
 	       w->slot[w->oldest].head.seqno <= m->ack.seqno) {
 		w->slot[w->oldest].state = WSLOT_FREE;
@@ -308,7 +311,7 @@ int rdma_w_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 
 static bool has_ack(const struct rdma_w *w)
 {
-	return w->closed || w->ack_tail != w->ack_head;
+	return w->closed || w->acks_short || w->ack_tail != w->ack_head;
 }
 
 static bool has_ack_or_room(const struct rdma_w *w)

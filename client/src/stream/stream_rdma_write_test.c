@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: each packet that was not filled in registered memory gets slots or waits for
- * them, in order and whole, and a writer whose packets are acknowledged has none. */
+ * them, in order and whole, and a writer whose packets are acknowledged has none. An ack is one of
+ * all nodes. */
 #include "client/src/write/pipeline.h"
 #include "common/base/clock.h"
 #include "hdfs.pb-c.h"
@@ -10,18 +11,21 @@
 #define WRITERS 150
 static struct wstream *writer[MANY];
 static int64_t sent[MANY], acked[MANY]; /* packets of each */
+static size_t chain = 1;                /* nodes of each, of which the fake is the first */
 
 static int open_write_by(int (*open)(struct dfs *fs, const struct write_setup *w,
 				     struct wstream **ret, int *ret_bad, struct err *err),
 			 bool by_tcp, struct wstream **ret, struct err *err)
 {
 	static Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
-	static Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
+	static Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT;
+	static Hd__DatanodeInfoProto *locs[2] = {&info, &info};
 	static Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
-	static Hd__StorageTypeProto type = HD__STORAGE_TYPE_PROTO__DISK;
+	static Hd__StorageTypeProto types[2] = {HD__STORAGE_TYPE_PROTO__DISK,
+						HD__STORAGE_TYPE_PROTO__DISK};
 	static Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
 	static Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
-	static char storage[] = "s", *storages = storage;
+	static char storage[] = "s", *storages[2] = {storage, storage};
 	const struct write_setup s = {.lb = &lb,
 				      .block = &b,
 				      .stage = DT_SETUP_CREATE,
@@ -36,10 +40,10 @@ static int open_write_by(int (*open)(struct dfs *fs, const struct write_setup *w
 	info.id = &id;
 	lb.b = &b;
 	lb.blocktoken = &token;
-	lb.n_locs = lb.n_storageids = lb.n_storagetypes = 1;
-	lb.locs = &locs;
-	lb.storageids = &storages;
-	lb.storagetypes = &type;
+	lb.n_locs = lb.n_storageids = lb.n_storagetypes = chain;
+	lb.locs = locs;
+	lb.storageids = storages;
+	lb.storagetypes = types;
 	return open(&fs, &s, ret, &bad, err);
 }
 
@@ -311,6 +315,30 @@ static void a_write_that_is_given_up_leaves_no_buffer_behind(void **state)
 	assert_int_equal(slots_out(), before);
 }
 
+/* And what follows it is not believed. */
+static void an_ack_for_fewer_nodes_acknowledges_nothing(void **state)
+{
+	struct err err = ERR_INIT;
+	struct ack a;
+
+	(void)state;
+	chain = 2;
+	open_writer(0);
+	must_send(0, 0, 512);
+	must_send(0, 512, 512);
+	assert_int_equal(stream_rdma.next_ack(writer[0], &a, &err), 0);
+	node_answer(); /* for itself alone */
+	assert_int_equal(stream_rdma.wait(writer[0], false, clock_mono_ns() + 10 * NS_PER_S, &err),
+			 1);
+	for (unsigned r = 0; r < 2; r++) {
+		assert_int_equal(stream_rdma.next_ack(writer[0], &a, &err), -EPROTO);
+		assert_non_null(strstr(err.text, "acknowledges for 1 of 2 nodes"));
+		err_reset(&err);
+	}
+	close_writers(0, 1);
+	chain = 1;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -322,6 +350,7 @@ int main(void)
 		t(a_write_that_gets_no_buffer_fails_and_goes_on_later),
 		t(a_write_that_is_to_go_by_tcp_does),
 		t(a_write_that_is_given_up_leaves_no_buffer_behind),
+		t(an_ack_for_fewer_nodes_acknowledges_nothing),
 	};
 
 	return cmocka_run_group_tests_name("stream_rdma_write", tests, NULL, NULL);
