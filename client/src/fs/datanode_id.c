@@ -121,6 +121,26 @@ Hd__DatanodeInfoProto *located_remove(Hd__LocatedBlockProto *lb, size_t i)
 	return gone;
 }
 
+int located_move(Hd__LocatedBlockProto *to, Hd__LocatedBlockProto *from, size_t i)
+{
+	const size_t n = to->n_locs;
+	void *locs = realloc(to->locs, (n + 1) * sizeof(to->locs[0])), *ids, *types;
+
+	to->locs = locs ?: to->locs;
+	ids = realloc(to->storageids, (n + 1) * sizeof(to->storageids[0]));
+	to->storageids = ids ?: to->storageids;
+	types = realloc(to->storagetypes, (n + 1) * sizeof(to->storagetypes[0]));
+	to->storagetypes = types ?: to->storagetypes;
+	if (!locs || !ids || !types)
+		return -ENOMEM;
+	to->storageids[n] = from->storageids[i];
+	to->storagetypes[n] = from->storagetypes[i];
+	from->storageids[i] = NULL; /* or it would be freed */
+	to->locs[n] = located_remove(from, i);
+	to->n_locs = to->n_storageids = to->n_storagetypes = n + 1;
+	return 0;
+}
+
 void located_forget(Hd__LocatedBlockProto *lb, const Hd__DatanodeIDProto *node)
 {
 	for (size_t i = 0; i < lb->n_locs; i++)

@@ -47,6 +47,9 @@ bool node_is_away(int rc);
 int located_check(const Hd__LocatedBlockProto *lb, bool writable, struct err *err);
 /** Take node @i out of a writable block; the caller owns the returned message. */
 Hd__DatanodeInfoProto *located_remove(Hd__LocatedBlockProto *lb, size_t i);
+/** Node @i of @from, with its storage, becomes the last one of @to. Both are writable blocks.
+ *  -ENOMEM: both are as they were. */
+int located_move(Hd__LocatedBlockProto *to, Hd__LocatedBlockProto *from, size_t i);
 /** Take the node out that is also @node, if it is there. */
 void located_forget(Hd__LocatedBlockProto *lb, const Hd__DatanodeIDProto *node);
 /** A message of its own; NULL: out of memory. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: what is remembered about a node is found until it expires, the table stays
- * bounded, and a node is taken out of a pipeline with its storage. */
+ * bounded, and a node leaves or joins a pipeline with its storage. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -132,6 +132,28 @@ static void a_node_leaves_the_pipeline_with_its_storage(void **state)
 	}
 }
 
+static void a_node_joins_the_pipeline_with_its_storage(void **state)
+{
+	Hd__LocatedBlockProto *to = make_located(1), *from = make_located(4);
+
+	(void)state;
+	assert_int_equal(located_move(to, from, 2), 0);
+	assert_int_equal(located_move(to, from, 2), 0);
+	assert_int_equal(located_check(to, true, NULL), 0);
+	assert_int_equal(located_check(from, true, NULL), 0);
+	assert_int_equal(from->n_locs, 2);
+	pb_free(from);
+	assert_int_equal(to->n_locs, 3);
+	for (size_t k = 0; k < 3; k++) {
+		const int want = k ? '1' + (int)k : '0';
+
+		assert_int_equal(to->locs[k]->id->hostname[1], want);
+		assert_int_equal(to->storageids[k][1], want);
+		assert_int_equal((int)to->storagetypes[k], want - '0' + 1);
+	}
+	pb_free(to);
+}
+
 static void a_block_for_writing_needs_a_storage_for_each_node(void **state)
 {
 	Hd__LocatedBlockProto *lb = make_located(3);
@@ -217,6 +239,7 @@ int main(void)
 		cmocka_unit_test(a_full_table_forgets_what_expires_first),
 		cmocka_unit_test(a_copy_is_whole_and_forgets_by_id),
 		cmocka_unit_test(a_node_leaves_the_pipeline_with_its_storage),
+		cmocka_unit_test(a_node_joins_the_pipeline_with_its_storage),
 		cmocka_unit_test(a_cause_is_cut_behind_a_word),
 		cmocka_unit_test(a_name_that_is_not_in_the_pipeline_is_the_first_nodes_word),
 		cmocka_unit_test(a_block_for_writing_needs_a_storage_for_each_node),

@@ -220,34 +220,45 @@ static int find_new(const Hd__LocatedBlockProto *have, const Hd__LocatedBlockPro
 	return -1;
 }
 
-/* One more node, with a copy of what the others have. */
-static int add_node(struct writer *w, struct err *err)
+/* One more node at the end of @lb, out of @more, whose token is fresh. The rest of @more does not
+ * matter: a NameNode that has just started leaves out nodes that it does not know yet. */
+static int take_new(Hd__LocatedBlockProto *lb, Hd__LocatedBlockProto *more, struct err *err)
 {
-	const Hd__ExtendedBlockProto b = output_block_at(&w->f, w->pipe.acked_end);
-	Hd__LocatedBlockProto *more = NULL;
-	bool from_bad;
-	size_t from;
-	int at, rc = output_additional(&w->f, w->pipe.lb, w->pipe.acked_end, &more, err);
+	Hc__TokenProto *const token = lb->blocktoken;
+	const int at = lb->n_locs < LOCATED_NODES_MAX ? find_new(lb, more) : -1;
 
-	if (rc < 0)
-		return rc;
-	at = find_new(w->pipe.lb, more);
-	if (at < 0 || more->n_locs != w->pipe.lb->n_locs + 1) {
-		pb_free(more);
+	if (at < 0)
 		return err_set(err, -ENOSPC,
 			       "no further data node for a pipeline of %zu; start data nodes, or "
 			       "set dfs.client.block.write.replace-datanode-on-failure.best-effort"
 			       "=true",
-			       w->pipe.lb->n_locs);
-	}
-	pb_free(w->pipe.lb);
-	w->pipe.lb = more;
-	from = at == 0 ? 1 : (size_t)at - 1;
-	rc = dtp_transfer(w->f.fs, more, &b, from, (size_t)at, &from_bad, err);
-	if (rc < 0 && from_bad) /* the new node waits for its next chance */
-		pb_free(located_remove(w->pipe.lb, (size_t)at));
+			       lb->n_locs);
+	if (located_move(lb, more, (size_t)at) < 0)
+		return err_set(err, -ENOMEM, "out of memory");
+	lb->blocktoken = more->blocktoken;
+	more->blocktoken = token;
+	return 0;
+}
+
+/* One more node, with a copy of what the others have. */
+static int add_node(struct writer *w, struct err *err)
+{
+	const Hd__ExtendedBlockProto b = output_block_at(&w->f, w->pipe.acked_end);
+	const size_t at = w->pipe.lb->n_locs, from = at - 1;
+	Hd__LocatedBlockProto *more = NULL;
+	bool from_bad;
+	int rc = output_additional(&w->f, w->pipe.lb, w->pipe.acked_end, &more, err);
+
+	if (rc == 0)
+		rc = take_new(w->pipe.lb, more, err);
+	pb_free(more);
 	if (rc < 0)
-		(void)blame(w, from_bad ? from - (from > (size_t)at) : (size_t)at, err, NULL);
+		return rc;
+	rc = dtp_transfer(w->f.fs, w->pipe.lb, &b, from, at, &from_bad, err);
+	if (rc < 0 && from_bad) /* the new node waits for its next chance */
+		pb_free(located_remove(w->pipe.lb, at));
+	if (rc < 0)
+		(void)blame(w, from_bad ? from : at, err, NULL);
 	return rc;
 }
 

@@ -70,21 +70,43 @@ static void a_block_that_was_not_flushed_goes_on_with_fewer(void **state)
 	assert_int_equal(nn.block[0].n, 1);
 }
 
-/* One old node and the new one, or the new one alone: no copy can be ordered by such a list. */
-static void a_list_that_is_not_the_pipeline_and_a_node_is_refused(void **state)
+/* It has started a moment ago, and some of the nodes, or all, have not registered yet. */
+static void a_namenode_that_forgets_nodes_adds_one_all_the_same(void **state)
 {
 	(void)state;
 	for (unsigned forgets = 1; forgets <= 2; forgets++) {
 		struct writer *w = begin(3);
-		struct err err = ERR_INIT;
 
 		put(w, 10000);
 		flush(w, 0);
 		nn.forgets = forgets;
 		break_next_packet(w, 1, false);
 		put(w, 1000);
+		flush(w, 0);
+		assert_int_equal(nn.transfers, 1);
+		assert_int_equal(nn.block[0].n, 3);
+		expect_there(11000, false);
+		end(w);
+	}
+}
+
+/* Old nodes alone, some of them, or none. */
+static void a_list_without_a_new_node_is_refused(void **state)
+{
+	(void)state;
+	for (unsigned forgets = 0; forgets <= 2; forgets++) {
+		struct writer *w = begin(3);
+		struct err err = ERR_INIT;
+
+		put(w, 10000);
+		flush(w, 0);
+		nn.forgets = forgets;
+		nn.offers_none = true;
+		break_next_packet(w, 1, false);
+		put(w, 1000);
 		assert_int_equal(output_flush(&w->f, 0, &err), -ENOSPC);
-		assert_non_null(strstr(err.text, "no further data node"));
+		assert_non_null(strstr(err.text, forgets < 2 ? "no further data node"
+							     : "offers no data node"));
 		assert_int_equal(nn.transfers, 0);
 		expect_there(10000, false);
 		(void)output_close(&w->f, &err);
@@ -323,7 +345,8 @@ int main(void)
 		cmocka_unit_test(each_node_may_fail_at_each_packet),
 		cmocka_unit_test(a_flushed_block_gets_another_node),
 		cmocka_unit_test(a_block_that_was_not_flushed_goes_on_with_fewer),
-		cmocka_unit_test(a_list_that_is_not_the_pipeline_and_a_node_is_refused),
+		cmocka_unit_test(a_namenode_that_forgets_nodes_adds_one_all_the_same),
+		cmocka_unit_test(a_list_without_a_new_node_is_refused),
 		cmocka_unit_test(a_copy_that_fails_is_tried_elsewhere),
 		cmocka_unit_test(a_close_that_breaks_is_closed_by_the_nodes),
 		cmocka_unit_test(hsync_tells_the_namenode_again_after_a_recovery),

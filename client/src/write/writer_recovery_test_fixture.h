@@ -51,6 +51,7 @@ static struct {
 static struct {
 	unsigned blocks, stamps, fsyncs, replication, transfers, closes;
 	unsigned forgets; /* so many nodes of a pipeline, as it offers another one */
+	bool offers_none; /* no other one */
 	uint64_t next_gs;
 	struct {
 		uint64_t gs;
@@ -320,6 +321,7 @@ int __wrap_dtp_transfer(struct dfs *fs, const Hd__LocatedBlockProto *lb,
 	(void)fs;
 	assert_int_not_equal(from, to);
 	assert_int_not_equal(source->is, NONE); /* it is one that was in the pipeline */
+	assert_memory_equal(lb->blocktoken->identifier.data, &nn.next_gs, sizeof(nn.next_gs));
 	nn.transfers++;
 	*ret_from_bad = operation_fails(f) || source->acked < b->numbytes;
 	if (*ret_from_bad || operation_fails(t))
@@ -413,7 +415,8 @@ static inline int additional(const Hd__GetAdditionalDatanodeRequestProto *q, voi
 
 	for (size_t i = nn.forgets; i < q->n_existings; i++)
 		at[n++] = node_of(q->existings[i]->id);
-	for (unsigned i = 0; i < NODES && n == q->n_existings - nn.forgets; i++) {
+	for (unsigned i = 0; i < NODES && !nn.offers_none && n == q->n_existings - nn.forgets;
+	     i++) {
 		const unsigned which = (first + i) % NODES;
 
 		if (!is_named(q->existings, q->n_existings, which) &&
@@ -421,7 +424,8 @@ static inline int additional(const Hd__GetAdditionalDatanodeRequestProto *q, voi
 		    node[which].replica[q->blk->blockid].is == NONE)
 			at[n++] = which;
 	}
-	answer_located(q->blk->blockid, q->blk->generationstamp, at, n, ret);
+	/* with a token for the copy, told from others by a number that is new */
+	answer_located(q->blk->blockid, ++nn.next_gs, at, n, ret);
 	return 0;
 }
 
