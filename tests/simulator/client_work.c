@@ -97,7 +97,7 @@ static void change_lasts(const struct me *me)
 	}
 }
 
-/* All bytes of @f so far are on the disk, as far as those are that it began with. */
+/* All bytes of @f so far are on the disk, as far as those are that an append left alone. */
 static void on_disk(struct file *f)
 {
 	if (f->synced >= f->base)
@@ -290,14 +290,35 @@ static struct file *idle_file(struct me *me)
 	return NULL;
 }
 
+/* Where the block begins that an append goes on with, in a file of @length bytes. */
+static uint64_t reopened_from(struct me *me, const struct file *f, const char *path,
+			      uint64_t length)
+{
+	const struct dfs_block *last;
+	struct dfs_blocks *b;
+	struct dfs_err err;
+	uint64_t ret;
+
+	begins(me, f, "blocks");
+	if (ends(me, dfs_blocks(fs, path, 0, LARGEST, &b, &err), &err))
+		return length; /* it is not known */
+	last = b->count ? &b->block[b->count - 1] : NULL;
+	ret = last && last->offset < length && length - last->offset < BLOCK ? last->offset
+									     : length;
+	dfs_blocks_free(b);
+	return ret;
+}
+
 static void append(struct me *me, struct handle *h)
 {
 	struct file *f = idle_file(me);
 	struct dfs_err err;
 	char path[32];
+	bool anew;
 
 	if (!f || is_damaged(f))
 		return;
+	anew = f->striped || pick(me, 2);
 	f->owner = me->k;
 	f->open = true;
 	f->base = f->most;
@@ -307,10 +328,7 @@ static void append(struct me *me, struct handle *h)
 	f->starts = ledger->starts;
 	name_of(f->number, path);
 	begins(me, f, "append");
-	if (ends(me,
-		 dfs_append(fs, path, f->striped || pick(me, 2) ? DFS_APPEND_NEW_BLOCK : 0,
-			    &h->open, &err),
-		 &err)) {
+	if (ends(me, dfs_append(fs, path, anew ? DFS_APPEND_NEW_BLOCK : 0, &h->open, &err), &err)) {
 		f->frozen = true;
 		f->owner = WORKERS;
 		return;
@@ -318,8 +336,10 @@ static void append(struct me *me, struct handle *h)
 	h->file = f;
 	f->may_vanish = f->may_reopen = false;
 	change_lasts(me);
-	if (dfs_tell(h->open) == f->most)
+	if (dfs_tell(h->open) == f->most) {
+		f->base = anew ? f->most : reopened_from(me, f, path, f->most);
 		return;
+	}
 	if (!is_damaged(f))
 		wrong("append of /f/%u begins at %lu, its length is %lu", f->number,
 		      (unsigned long)dfs_tell(h->open), (unsigned long)f->most);

@@ -49,7 +49,9 @@ struct file {
 	/* bytes that must be there if no machine crashed since; that must be there; that may be */
 	uint64_t flushed, synced, most;
 	uint64_t flushed_in; /* ledger->troubles at the last flush; 0: they changed meanwhile */
-	uint64_t base; /* bytes that it had when it was opened last: an hsync leaves them out */
+	/* where the first block begins that is written since it was opened last: an hsync leaves
+	 * out what is before it */
+	uint64_t base;
 
 	/* DFS_CREATE_EARLY, DFS_CREATE_CLOSE_EARLY */
 	bool closes_early;

@@ -86,7 +86,7 @@ static int finish_block(struct writer *w, bool last, struct err *err)
 	/* What was synced stays so: a replica that loses its last name is not as good. And an hsync
 	 * later reaches only the block that is written then: those before it are on disk already,
 	 * also where the data nodes do not sync what they finish. */
-	const bool sync = w->pipe.synced_end > 0 || (!last && !w->f.no_hsync);
+	const bool sync = w->pipe.synced_end > 0 || w->reopened || (!last && !w->f.no_hsync);
 	int rc;
 
 	if (w->stage == WRITER_IDLE)

@@ -49,6 +49,7 @@ struct writer {
 	/* append: end of the chunk whose beginning only the nodes have; or 0 */
 	uint64_t ragged_end;
 	bool flushed;       /* hflush or hsync happened in this block: repair policy */
+	bool reopened;      /* the block was begun by another writer, which may have synced it */
 	bool fsync_done;    /* the NameNode knows the block of a flushed file */
 	struct packet *cur; /* being filled; NULL when all that was written is queued */
 	uint8_t *tail;      /* owned, made when first needed: bpc bytes */

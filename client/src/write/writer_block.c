@@ -50,7 +50,7 @@ void writer_drop_block(struct writer *w)
 	pipeline_reset(&w->pipe);
 	w->stage = WRITER_IDLE;
 	w->ragged_end = 0;
-	w->flushed = w->fsync_done = false;
+	w->flushed = w->fsync_done = w->reopened = false;
 }
 
 int writer_persist(struct writer *w, struct err *err)
@@ -540,7 +540,9 @@ static int reopen_block(struct writer *w, struct err *err)
 
 	if (rc < 0)
 		return rc;
-	w->pipe.queued_end = w->pipe.sent_end = w->pipe.acked_end = w->pipe.synced_end = len;
+	/* whether it is on the disk, nobody knows: synced_end stays 0 */
+	w->pipe.queued_end = w->pipe.sent_end = w->pipe.acked_end = len;
+	w->reopened = true;
 	if (len % w->pipe.bpc)
 		w->ragged_end = len - len % w->pipe.bpc + w->pipe.bpc;
 	w->flushed = true; /* it holds bytes that somebody relies on: the pipeline is kept long */

@@ -55,6 +55,61 @@ static void what_was_synced_is_finished_on_the_disk(void **state)
 	assert_true(block[0].finished && !block[0].finished_synced);
 }
 
+/* A file of @len bytes, which another writer has closed, is appended to. */
+static struct output *append_to(uint64_t len)
+{
+	struct output *f = begin();
+	Hd__AddBlockResponseProto *m;
+	Hd__LocatedBlockProto *lb;
+	struct err err = ERR_INIT;
+
+	add_block(NULL, &m);
+	lb = m->block;
+	m->block = NULL;
+	pb_free(m);
+	lb->b->has_numbytes = 1;
+	lb->b->numbytes = block[0].len = len;
+	memcpy(block[0].bytes, bytes, len);
+	assert_int_equal(writer_reopen(container_of(f, struct writer, f), lb, len, &err), 0);
+	return f;
+}
+
+/* Its nodes may have synced nothing as they closed it. */
+static void hsync_after_an_append_syncs_what_was_there(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (uint64_t len = 1000; len <= 1024; len += 24) { /* in a chunk, and at its end */
+		struct output *f = append_to(len);
+
+		assert_int_equal(output_flush(f, 0, &err), 0);
+		assert_int_equal(block[0].synced, 0);
+		assert_int_equal(output_flush(f, DFS_SYNC_DISK, &err), 0);
+		assert_int_equal(block[0].synced, len);
+		block[0].synced = 0;
+		assert_int_equal(output_flush(f, DFS_SYNC_DISK, &err), 0);
+		assert_int_equal(block[0].synced, 0); /* once is enough */
+		end(f);
+		f = append_to(len);
+		put(f, BLOCK); /* into the next block */
+		assert_int_equal(output_flush(f, DFS_SYNC_DISK, &err), 0);
+		expect_on_disk(2);
+		end(f);
+	}
+}
+
+/* Or the writer before has synced it. */
+static void what_was_appended_to_is_finished_on_the_disk(void **state)
+{
+	struct output *f = append_to(1000);
+
+	(void)state;
+	put(f, 100);
+	end(f);
+	assert_true(block[0].finished_synced);
+}
+
 static void who_never_syncs_waits_for_no_disk(void **state)
 {
 	struct output *f = begin();
@@ -170,6 +225,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hsync_syncs_the_blocks_before_it),
 		cmocka_unit_test(what_was_synced_is_finished_on_the_disk),
+		cmocka_unit_test(hsync_after_an_append_syncs_what_was_there),
+		cmocka_unit_test(what_was_appended_to_is_finished_on_the_disk),
 		cmocka_unit_test(who_never_syncs_waits_for_no_disk),
 		cmocka_unit_test(hsync_behind_an_early_close_waits_for_the_blocks_before),
 		cmocka_unit_test(a_stream_that_keeps_alive_is_sent_no_heartbeats),
