@@ -98,6 +98,8 @@ static int take_kind(struct dtp_group *g, enum crc_type type, uint32_t bpc, uint
 	return 0;
 }
 
+/* The data units cover all that is wanted. A unit whose node is not named is rebuilt, also behind
+ * the last one that is: a checksum of a part would pass for one of the whole. */
 static void unit_done(struct dtp_group *g, uint8_t *sum, uint32_t cells)
 {
 	const uint64_t len = ec_unit_length(&g->policy, g->want, g->unit);
@@ -105,9 +107,7 @@ static void unit_done(struct dtp_group *g, uint8_t *sum, uint32_t cells)
 	g->units[g->unit] = (struct group_unit){sum, cells, len};
 	g->covered += len;
 	g->unit++;
-	g->state = g->covered >= g->want || g->unit == g->policy.k || g->unit == g->node_count
-			   ? GR_DONE
-			   : GR_UNIT;
+	g->state = g->covered >= g->want ? GR_DONE : GR_UNIT;
 }
 
 static int take_answer(struct dtp_group *g, const Hd__BlockOpResponseProto *m)
