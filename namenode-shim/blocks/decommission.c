@@ -79,13 +79,15 @@ void decommission_judge_all(struct nn *nn)
 }
 
 /* Are there enough replicas on nodes that stay? The last block of an open file needs only what a
- * writer needs; a file with more replicas than the default may leave with the default. */
+ * writer needs, of a group k units; a file with more replicas than the default may leave with the
+ * default. */
 static bool enough(const struct nn *nn, const struct blk *b)
 {
 	const uint32_t live = blk_steady(b);
 
 	if (blk_ec(b))
-		return live >= (b->state == BLK_OPEN ? 1 : blk_wanted(&nn->blocks, b)) || !b->nreps;
+		return live >= (b->state == BLK_OPEN ? blk_ec(b)->k : blk_wanted(&nn->blocks, b)) ||
+		       !b->nreps;
 	if (b->state == BLK_OPEN)
 		return live >= nn->set.repl_min || !b->nreps;
 	return live >= blk_wanted(&nn->blocks, b) ||

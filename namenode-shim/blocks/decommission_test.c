@@ -93,12 +93,50 @@ static void a_node_stays_when_another_dies_while_its_blocks_are_counted(void **s
 	world_fini(&w);
 }
 
+/* Of an open group of RS-3-2 whose writer is gone, nodes 0, 1, ... have a unit each. True: node 2
+ * may leave. */
+static bool leaves_an_open_group(unsigned units)
+{
+	const struct hosts_verdict v = {.state = HOSTS_LEAVE, .allowed = true};
+	const struct block b = {EC_GROUP_ID_FIRST, 1005, 8 << 20};
+	enum dn_admin admin;
+	struct world w;
+	struct blk *group;
+
+	world_init(&w, "aabbb");
+	decommission_judge(w.nn, w.dn[2], &v);
+	blocks_sweep(&w.nn->blocks, UINT32_MAX);
+	group = blocks_add_group(&w.nn->blocks, &b, w.plain, ec_policy_by_id(EC_ID_RS_3_2),
+				 BLK_OPEN);
+	for (unsigned unit = 0; unit < units; unit++) {
+		const struct block r = {ec_id_of(b.id, unit), b.gs,
+					blk_unit_len(group, b.len, unit)};
+
+		blocks_report(&w.nn->blocks, w.st[unit], &r, REPLICA_FINALIZED, false, 0);
+	}
+	assert_int_equal(group->nreps, units);
+	assert_int_equal(group->state, BLK_OPEN);
+	decommission_tick(w.nn, clock_mono_ns());
+	admin = end_of_count(&w);
+	world_fini(&w);
+	return admin == DN_DECOMMISSIONED;
+}
+
+static void an_open_group_keeps_as_many_units_as_it_has_data(void **state)
+{
+	(void)state;
+	assert_true(leaves_an_open_group(0));
+	assert_true(leaves_an_open_group(4));
+	assert_false(leaves_an_open_group(3));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_node_may_leave_though_a_report_lacks_a_replica_meanwhile),
 		cmocka_unit_test(a_node_may_leave_though_a_storage_comes_and_goes),
 		cmocka_unit_test(a_node_stays_when_another_dies_while_its_blocks_are_counted),
+		cmocka_unit_test(an_open_group_keeps_as_many_units_as_it_has_data),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
