@@ -47,7 +47,7 @@ static struct {
 	atomic_uint writes_held;
 	uint32_t crc_at_finish; /* on disk, of chunk 1, as who finalises syncs the last bytes */
 } disk;
-static int sender_meta(void);
+static int sender_meta(void); /* -1: it has none any more */
 static sem_t dir_go, write_go;
 static enum replica_sync finalised_how;
 static unsigned finalised;
@@ -120,7 +120,8 @@ int __wrap_fdatasync(int fd)
 {
 	(void)fd;
 	disk.asked[DATA]++;
-	disk.crc_at_finish = stored_crc(sender_meta(), 1);
+	if (sender_meta() >= 0)
+		disk.crc_at_finish = stored_crc(sender_meta(), 1);
 	return disk.fail[DATA] ? (errno = EIO, -1) : 0;
 }
 
@@ -269,7 +270,7 @@ static inline void on_ended(struct write_source *s, int rc)
 /* Its meta file, while the write is open. */
 static int sender_meta(void)
 {
-	return sender.w->rw->fd_meta;
+	return sender.w->rw ? sender.w->rw->fd_meta : -1;
 }
 
 static const struct write_source_ops source_ops = {

@@ -28,6 +28,22 @@ static void a_copy_of_a_replica_being_written_stays_one(void **state)
 	assert_int_equal(finalised, 0);
 	assert_int_equal(replica().state, REPLICA_RBW);
 	assert_int_equal(replica().visible, 1000); /* somebody relies on all of it */
+	assert_int_equal(disk.asked[DATA], 2);     /* also after a power cut */
+	end();
+}
+
+static void a_copy_that_cannot_be_kept_has_failed(void **state)
+{
+	struct replica_info info;
+
+	(void)state;
+	begin((struct begin){.transfer = true});
+	disk.fail[DATA] = true;
+	send_piece(0, 0, 1000, (struct how){.sync = false});
+	send_piece(1, 1000, 0, (struct how){.last = true});
+	await(sender.ended);
+	assert_int_equal(sender.rc, -EIO);
+	assert_int_equal(replica_get(bp, sender.id, &info), -ENOENT);
 	end();
 }
 
@@ -129,6 +145,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_copy_of_a_replica_being_written_stays_one),
+		cmocka_unit_test(a_copy_that_cannot_be_kept_has_failed),
 		cmocka_unit_test(a_copy_that_fails_leaves_nothing),
 		cmocka_unit_test(damaged_bytes_are_not_appended_to),
 		cmocka_unit_test(a_disk_error_has_the_volume_looked_at),
