@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: a flush ends whatever signs of life were sent beside it; when an hsync returns,
  * every byte before it is on the disk of every node, on nodes that sync nothing by themselves, too
- * (dfs.datanode.synconclose=false); the writer knows what it has to ask for. */
+ * (dfs.datanode.synconclose=false), and the file is still the writer's; the writer knows what it
+ * has to ask for, and remembers the blocks that are synced later. */
 #include "common/base/clock.h"
 
 #include "client/src/write/writer_test_fixture.h"
@@ -35,6 +36,69 @@ static void hsync_syncs_the_blocks_before_it(void **state)
 		expect_on_disk((unsigned)((sizes[i] + BLOCK - 1) / BLOCK));
 		end(f);
 	}
+}
+
+/* Also where nothing has come since the hflush that brought them to the nodes. */
+static void hsync_syncs_what_was_only_flushed_before(void **state)
+{
+	const size_t sizes[] = {1, 512, 1000, BLOCK - 1};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		struct output *f = begin();
+		struct err err = ERR_INIT;
+
+		put(f, sizes[i]);
+		assert_int_equal(output_flush(f, 0, &err), 0);
+		assert_int_equal(block[0].synced, 0);
+		assert_int_equal(output_flush(f, DFS_SYNC_DISK, &err), 0);
+		expect_on_disk(1);
+		end(f);
+		assert_true(block[0].finished_synced);
+	}
+}
+
+/* It has no byte whose nodes would notice that another writer has the file, or that it is gone. */
+static void hsync_of_an_empty_file_of_an_early_create_asks_for_its_lease(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		const bool early = i & 1, gone = i & 2;
+		struct output *f = begin();
+		struct err err = ERR_INIT;
+
+		f->early = early;
+		fsync_rc = gone ? -ENOENT : 0;
+		assert_int_equal(output_flush(f, 0, &err), 0);
+		assert_int_equal(fsyncs, 0);
+		assert_int_equal(output_flush(f, DFS_SYNC_DISK, &err), early && gone ? -ESTALE : 0);
+		assert_int_equal(fsyncs, early);
+		output_free(f);
+	}
+}
+
+static void who_closes_early_can_wait_for_each_block_that_is_synced_later(void **state)
+{
+	(void)state;
+	for (unsigned no_hsync = 0; no_hsync < 2; no_hsync++)
+		for (unsigned synced = 0; synced < 2; synced++) {
+			struct output *f = begin();
+			struct err err = ERR_INIT;
+			unsigned later = 0;
+
+			f->close_early = true;
+			f->no_hsync = no_hsync;
+			put(f, BLOCK + 100);
+			if (synced)
+				assert_int_equal(output_flush(f, DFS_SYNC_DISK, &err), 0);
+			f->close_early = false; /* that is the NameNode's part of it */
+			end(f);
+			assert_int_equal(blocks, 2);
+			for (unsigned i = 0; i < 2; i++)
+				later += !block[i].finished_synced;
+			assert_int_equal(later, (unsigned)!synced + no_hsync);
+			assert_int_equal(remembered, later);
+		}
 }
 
 /* A replica that loses its last name in a power cut is not as good as it was. */
@@ -224,6 +288,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hsync_syncs_the_blocks_before_it),
+		cmocka_unit_test(hsync_syncs_what_was_only_flushed_before),
+		cmocka_unit_test(hsync_of_an_empty_file_of_an_early_create_asks_for_its_lease),
+		cmocka_unit_test(who_closes_early_can_wait_for_each_block_that_is_synced_later),
 		cmocka_unit_test(what_was_synced_is_finished_on_the_disk),
 		cmocka_unit_test(hsync_after_an_append_syncs_what_was_there),
 		cmocka_unit_test(what_was_appended_to_is_finished_on_the_disk),

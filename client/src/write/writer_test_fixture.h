@@ -45,8 +45,10 @@ static int recovery_rc = -ECONNRESET; /* then: of the others */
 static unsigned by_rdma;              /* streams that were opened and may go by it */
 static unsigned stamps;               /* new ones of blocks */
 static unsigned fsyncs, abandoned;    /* calls */
-static unsigned nodes = 1;            /* of a block */
-static bool chooses; /* the NameNode leaves out the nodes that it is told to leave out */
+static unsigned remembered;           /* blocks that their nodes sync later */
+static int fsync_rc;
+static unsigned nodes = 1; /* of a block */
+static bool chooses;       /* the NameNode leaves out the nodes that it is told to leave out */
 /* this node refuses, and blames one that does not exist: the nodes before it pass that on, */
 static const char *liar;
 /* or it opens a chain that is none, and nobody has the replica that is to be recovered */
@@ -158,6 +160,7 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 	s->lies = pretends && strcmp(w->lb->locs[0]->id->datanodeuuid, liar) == 0;
 	s->base.ops = stream_ops;
 	s->by_tcp = w->by_tcp;
+	s->base.later_count = w->sync_later ? nodes : 0;
 	s->block = (unsigned)w->block->blockid;
 	*ret_bad = 0;
 	*ret = &s->base;
@@ -278,6 +281,7 @@ int __wrap_nn_call(struct dfs *fs, const char *method, const ProtobufCMessage *r
 	} else if (strcmp(method, "updatePipeline") != 0) {
 		assert_string_equal(method, "fsync");
 		fsyncs++;
+		return fsync_rc ? err_set(err, fsync_rc, "there is no such file") : 0;
 	}
 	return 0;
 }
@@ -289,6 +293,19 @@ int __wrap_deferred_sync_settle_file(struct dfs *fs, uint64_t file, struct err *
 	assert_int_equal(file, 7); /* of no other */
 	settled++;
 	return settle_rc ? err_set(err, settle_rc, "no data node can be reached") : 0;
+}
+
+void __wrap_deferred_sync_add(struct dfs *fs, uint64_t file, Hd__LocatedBlockProto *lb,
+			      const uint64_t *later, size_t n);
+void __wrap_deferred_sync_add(struct dfs *fs, uint64_t file, Hd__LocatedBlockProto *lb,
+			      const uint64_t *later, size_t n)
+{
+	(void)fs;
+	(void)later;
+	assert_int_equal(file, 7);
+	assert_int_equal(n, nodes);
+	remembered++;
+	pb_free(lb);
 }
 
 static struct dfs fs = {.set = {.packet_size = 16 << 10,
@@ -307,8 +324,8 @@ static inline struct output *begin_sized(uint64_t block_size)
 	struct writer *w;
 
 	memset(block, 0, sizeof(block));
-	blocks = settled = fsyncs = abandoned = 0;
-	settle_rc = 0;
+	blocks = settled = fsyncs = abandoned = remembered = 0;
+	settle_rc = fsync_rc = 0;
 	complete = false;
 	assert_int_equal(writer_new(&fs, "/f", &o, &w, NULL), 0);
 	return &w->f;
