@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: however many reads of one process are under way, each gets its bytes or waits for
  * a buffer, and what nobody reads on holds none for long; a wait ends with a sentence; the block's
- * chunks may be longer than was thought; an answer that nobody asked for changes nothing; who stops
- * reading takes nothing from others. */
+ * chunks may be longer than was thought; an answer that nobody asked for changes nothing, and one
+ * that does not fit its memory is refused; what the node may still write to is nobody else's; who
+ * stops reading takes nothing from others. */
 #include "client/src/read/reader.h"
 #include "common/base/clock.h"
 #include "hdfs.pb-c.h"
 
+#include "client/src/stream/stream_rdma_read_internal.h"
 #include "client/src/stream/stream_rdma_test_fixture.h"
 
 static void start_over(struct rtask *t)
@@ -334,6 +336,112 @@ static void a_read_that_is_closed_is_cancelled(void **state)
 	assert_int_equal(slots_out(), before);
 }
 
+/* ---- nodes that lie, or come too late ---- */
+
+/* The slots of a short read have 8 KiB; what lies behind them is not this read's. */
+static void an_answer_that_does_not_fit_the_memory_of_its_read_is_refused(void **state)
+{
+	static const struct {
+		uint64_t first;
+		uint32_t len, crc_len, bpc; /* of 0 bytes each: no CRCs */
+	} lies[] = {
+		{0, 4 * SMALL, 0, 0},
+		{SMALL, CAPSULE_READ_MAX, 0, 0},
+		{SMALL + 1, SMALL, 0, 0},
+		{INT64_MAX, SMALL + 2, 0, 0},
+		{SMALL, SMALL - 1, 0, 0},
+		{0, 2 * SMALL, 8, 512},
+		{SMALL, SMALL, 4 * SMALL, 1},
+		{SMALL, SMALL, SMALL / 512 * 4 - 4, 512},
+		{SMALL, SMALL, SMALL / 512 * 4 + 4, 512},
+	};
+	const uint32_t before = slots_out();
+	uint8_t buf[SMALL];
+
+	(void)state;
+	node_answer();
+	for (size_t i = 0; i < sizeof(lies) / sizeof(*lies); i++) {
+		struct capsule m = {.type = CAPSULE_READ_REPLY};
+		struct err err = ERR_INIT;
+		struct rstream *s;
+		ssize_t n;
+
+		m.read_reply.crc_type = lies[i].bpc ? CRC_CRC32C : CRC_NULL;
+		m.read_reply.bytes_per_checksum = lies[i].bpc;
+		m.read_reply.chunk_offset = lies[i].first;
+		m.read_reply.data_len = lies[i].len;
+		m.read_reply.crc_len = lies[i].crc_len;
+		lie = &m;
+		s = must_open(SMALL, SMALL);
+		n = stream_rdma.read(s, buf, sizeof(buf), &err);
+		if (n != -EPROTO)
+			fail_msg("answer %zu: %zd %s", i, n, err.text);
+		stream_rdma.close_read(s);
+	}
+	assert_int_equal(slots_out(), before);
+}
+
+/* It has not even said that it let go of the memory: nobody has that before the queue pair is
+ * gone. */
+static void what_an_unanswered_read_was_to_be_written_to_is_nobody_elses(void **state)
+{
+	const uint32_t before = slots_out();
+	uint64_t late;
+	struct rstream *s;
+
+	(void)state;
+	deaf = true;
+	s = must_open(0, SMALL);
+	s->given_up = true;
+	late = kept[0].read.dest.addr;
+	stream_rdma.close_read(s);
+	assert_int_equal(slots_out(), before + 2);
+	node_start_over();
+	s = must_open(SMALL, SMALL);
+	node_answer();
+	must_read(s, SMALL, SMALL / 2);
+	memset((void *)(uintptr_t)late, 0xee, SMALL);
+	must_read(s, SMALL + SMALL / 2, SMALL / 2);
+	stream_rdma.close_read(s);
+	assert_int_equal(slots_out(), before + 2);
+}
+
+static struct rdma_r *looks; /* while it looks at what came somebody else wants memory */
+
+static void shed_now(struct rtask *t)
+{
+	(void)t;
+	looks->holder.shed(&looks->holder, UINT64_MAX);
+}
+
+int64_t __wrap_crc_verify(enum crc_type type, const void *data, size_t len, uint32_t chunk,
+			  const uint8_t *crcs);
+int64_t __real_crc_verify(enum crc_type type, const void *data, size_t len, uint32_t chunk,
+			  const uint8_t *crcs);
+int64_t __wrap_crc_verify(enum crc_type type, const void *data, size_t len, uint32_t chunk,
+			  const uint8_t *crcs)
+{
+	struct rtask t;
+
+	if (looks)
+		rdma_run(fs.rdma, &t, shed_now);
+	return __real_crc_verify(type, data, len, chunk, crcs);
+}
+
+static void what_its_reader_looks_at_is_not_given_back(void **state)
+{
+	const uint32_t before = slots_out();
+	struct rstream *s = must_open(SMALL, 4 * MI);
+
+	(void)state;
+	node_answer();
+	looks = container_of(s, struct rdma_r, base);
+	must_read(s, SMALL, 4 * MI);
+	looks = NULL;
+	stream_rdma.close_read(s);
+	assert_int_equal(slots_out(), before);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -344,6 +452,9 @@ int main(void)
 		t(a_wait_ends_with_a_sentence),
 		t(chunks_may_be_of_any_length),
 		t(answers_that_nobody_asked_for_change_nothing),
+		t(an_answer_that_does_not_fit_the_memory_of_its_read_is_refused),
+		t(what_an_unanswered_read_was_to_be_written_to_is_nobody_elses),
+		t(what_its_reader_looks_at_is_not_given_back),
 		t(who_stops_reading_takes_no_connection_along),
 		t(who_stops_reading_keeps_no_buffer_where_nothing_is_answered),
 		t(who_stopped_reading_goes_on_at_its_byte),

@@ -32,6 +32,8 @@ static uint8_t *block, *block_crcs; /* of 512 bytes each */
 static uint32_t bpc;
 static bool answers; /* at once; else requests are kept until node_answer() */
 static bool deaf;    /* it answers no CANCEL either */
+/* what it says instead of the answer of a read; NULL: it says what it has written */
+static const struct capsule *lie;
 
 static bool drops; /* a connection, as soon as it stands */
 static unsigned dials;
@@ -203,6 +205,8 @@ static inline void reply(const struct capsule *q, uint64_t at, uint64_t len)
 	m.read_reply.chunk_offset = first;
 	m.read_reply.data_len = (uint32_t)want;
 	m.read_reply.crc_len = crcs;
+	if (lie)
+		m.read_reply = lie->read_reply;
 	m.read_reply.text = (struct capsule_bytes){"", 0};
 	if (fits) {
 		memcpy((void *)(uintptr_t)q->read.dest.addr, block + first, want);
@@ -395,6 +399,7 @@ static inline int setup(void **state)
 	fs.set.rdma_wait_ms = 20000;
 	fs.defaults.bytes_per_checksum = bpc = 512;
 	answers = deaf = drops = false;
+	lie = NULL;
 	dials = 0;
 	first_kept = all_kept = first_said = all_said = 0;
 	if (!block) {
