@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A READ capsule of a replica whose volume stops answering must be answered at once, after what was
  * pushed before and with nothing pushed behind it, and keep its pieces until the disk and the
- * transport let go of them. */
+ * transport let go of them. Nothing is pushed beyond the memory that was named, and to a reader
+ * that takes no CRCs nothing that they do not fit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/crc.h"
 #include "common/wire/dt.h"
 #include "common/wire/pb.h"
 #include "datanode/capsule/capsule_internal.h"
@@ -17,6 +19,8 @@
 
 #define ID 7
 #define LEN 8192u
+#define DEST 0x100000u
+#define CRC_DEST 0x200000u
 
 /* ---- the engine and the connection ---- */
 
@@ -29,9 +33,16 @@ static struct block_read engine;
 static struct capsule_conn conn;
 static struct capsule_stream *stream;
 static struct xop *pushed[8];
+static struct {
+	const uint8_t *from;
+	struct xremote to;
+	size_t len;
+} push_of[8];
 static uint32_t push_count, answer_count;
 static uint32_t pushed_before; /* the answer */
 static int status;
+static uint16_t flags;
+static uint32_t data_len, crc_len; /* of the answer */
 
 int block_read_open(struct engine_core *core, const struct read_params *params,
 		    struct read_sink *sink, struct block_read **ret)
@@ -67,6 +78,9 @@ int link_send(struct capsule_peer_link *l, const struct capsule *m)
 	assert_int_equal(m->type, CAPSULE_READ_REPLY);
 	assert_int_equal(m->request_id, ID);
 	status = m->read_reply.status;
+	flags = m->flags;
+	data_len = m->read_reply.data_len;
+	crc_len = m->read_reply.crc_len;
 	pushed_before = push_count;
 	answer_count++;
 	return 0;
@@ -97,7 +111,11 @@ void capsule_stream_add(struct capsule_conn *c, struct capsule_stream *s, uint64
 
 static void push(struct xconn *c, const struct iovec *iov, int n, struct xremote to, struct xop *op)
 {
-	(void)c, (void)iov, (void)n, (void)to;
+	(void)c;
+	assert_int_equal(n, 1);
+	push_of[push_count].from = iov->iov_base;
+	push_of[push_count].len = iov->iov_len;
+	push_of[push_count].to = to;
 	pushed[push_count++] = op;
 }
 
@@ -110,7 +128,12 @@ static struct capsule_port caps = {.core = &core};
 static uint8_t bytes[LEN], crcs[LEN / 512 * 4];
 static struct slot slot = {.data = bytes};
 
-static void ask(void)
+struct asked {
+	uint64_t off, len;
+	uint32_t room, crc_room; /* no room for CRCs: none are wanted */
+};
+
+static void ask_for(struct asked a)
 {
 	Hd__OpReadBlockProto op = HD__OP_READ_BLOCK_PROTO__INIT;
 	Hd__ClientOperationHeaderProto h = HD__CLIENT_OPERATION_HEADER_PROTO__INIT;
@@ -125,15 +148,21 @@ static void ask(void)
 	h.baseheader = &base;
 	h.clientname = (char *)"reader";
 	op.header = &h;
-	op.len = 2 * LEN;
+	op.offset = a.off;
+	op.len = a.len;
 	assert_int_equal(pb_pack(&op, &buf, &len), 0);
 	m.read.op = (struct capsule_bytes){buf, (uint32_t)len};
-	m.read.dest.len = 2 * LEN;
-	m.read.crc.len = 2 * LEN / 512 * 4;
+	m.read.dest = (struct capsule_mem){DEST, 1, a.room};
+	m.read.crc = (struct capsule_mem){CRC_DEST, 2, a.crc_room};
 	push_count = answer_count = 0;
 	conn = (struct capsule_conn){.link = {.caps = &caps, .xc = &xc}};
 	capsule_read_start(&conn, &m);
 	free(buf);
+}
+
+static void ask(void)
+{
+	ask_for((struct asked){.len = 2 * LEN, .room = 2 * LEN, .crc_room = 2 * LEN / 512 * 4});
 }
 
 static struct piece piece_at(uint64_t off)
@@ -269,6 +298,92 @@ static void a_reader_that_was_answered_is_not_answered_again(void **state)
 	end();
 }
 
+/* What the engine reads is whole chunks, and its pieces do not begin where the reader does. */
+static void a_reader_without_crcs_gets_the_bytes_that_it_asked_for(void **state)
+{
+	struct piece first = piece_at(0), second = piece_at(LEN);
+
+	(void)state;
+	crc_chunks(CRC_CRC32C, bytes, LEN, 512, crcs);
+	ask_for((struct asked){.off = 300, .len = LEN, .room = LEN});
+	opened();
+	engine.sink->ops->piece(engine.sink, &first);
+	engine.sink->ops->piece(engine.sink, &second);
+	assert_false(stream->step(stream));
+	assert_int_equal(push_count, 2);
+	assert_ptr_equal(push_of[0].from, bytes + 300);
+	assert_int_equal(push_of[0].len, LEN - 300);
+	assert_int_equal(push_of[0].to.addr, DEST);
+	assert_ptr_equal(push_of[1].from, bytes);
+	assert_int_equal(push_of[1].len, 300);
+	assert_int_equal(push_of[1].to.addr, DEST + LEN - 300);
+	assert_int_equal(answer_count, 1);
+	assert_int_equal(status, DT_SUCCESS);
+	assert_int_equal(flags, CAPSULE_VERIFIED);
+	assert_int_equal(data_len, LEN);
+	assert_int_equal(crc_len, 0);
+	for (uint32_t i = 0; i < push_count; i++)
+		pushed[i]->done(pushed[i], 1);
+	assert_int_equal(engine.returned, 2);
+	end();
+}
+
+/* The piece before it is with the transport, or none is. */
+static void a_reader_without_crcs_does_not_get_what_they_do_not_fit(void **state)
+{
+	(void)state;
+	crc_chunks(CRC_CRC32C, bytes, LEN, 512, crcs);
+	for (uint32_t before = 0; before < 2; before++) {
+		static uint8_t damaged[LEN];
+		static struct slot bad = {.data = damaged};
+		struct piece good = piece_at(0), piece = piece_at(before * LEN);
+
+		memcpy(damaged, bytes, LEN);
+		damaged[LEN - 1] ^= 1;
+		piece.slot = &bad;
+		ask_for((struct asked){.len = 2 * LEN, .room = 2 * LEN});
+		opened();
+		if (before)
+			engine.sink->ops->piece(engine.sink, &good);
+		engine.sink->ops->piece(engine.sink, &piece);
+		assert_false(stream->step(stream));
+		assert_int_equal(push_count, before);
+		assert_int_equal(engine.returned, 1);
+		assert_true(engine.closed);
+		if (before)
+			pushed[0]->done(pushed[0], LEN);
+		assert_int_equal(engine.returned, before + 1);
+		end();
+		assert_int_equal(status, dt_errno_status(-EBADMSG));
+	}
+}
+
+static void a_reader_whose_memory_is_too_small_is_told_how_much_there_is(void **state)
+{
+	static const struct asked of[] = {
+		{.len = 2 * LEN, .room = 2 * LEN - 1, .crc_room = 2 * LEN / 512 * 4},
+		{.len = 2 * LEN, .room = 2 * LEN, .crc_room = 2 * LEN / 512 * 4 - 4},
+		{.len = 2 * LEN, .room = 2 * LEN - 1},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++) {
+		struct piece piece = piece_at(0);
+
+		ask_for(of[i]);
+		opened();
+		assert_int_equal(answer_count, 1);
+		assert_int_equal(status, DT_ERROR_UNSUPPORTED);
+		assert_int_equal(data_len, 2 * LEN);
+		assert_int_equal(crc_len, of[i].crc_room ? 2 * LEN / 512 * 4 : 0);
+		assert_true(engine.closed);
+		engine.sink->ops->piece(engine.sink, &piece); /* it was on its way */
+		assert_false(stream->step(stream));
+		assert_int_equal(push_count, 0);
+		end();
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -277,6 +392,9 @@ int main(void)
 		cmocka_unit_test(a_reader_that_cancels_is_answered_at_once),
 		cmocka_unit_test(a_reader_whose_replica_is_cut_is_told),
 		cmocka_unit_test(a_reader_that_was_answered_is_not_answered_again),
+		cmocka_unit_test(a_reader_without_crcs_gets_the_bytes_that_it_asked_for),
+		cmocka_unit_test(a_reader_without_crcs_does_not_get_what_they_do_not_fit),
+		cmocka_unit_test(a_reader_whose_memory_is_too_small_is_told_how_much_there_is),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

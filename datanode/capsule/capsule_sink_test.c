@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The next node of a chain by RDMA: each piece goes to it with its own CRCs, also one that takes
+ * two capsules; it is asked to sync with the last of them, and a piece is acknowledged when all of
+ * it is. A copy is stored when the node says so behind the last piece, and not before. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "datanode/block/sink.h"
+#include "datanode/capsule/capsule_internal.h"
+#include "datanode/dtp/dtp_internal.h"
+
+#define BPC 512u
+#define MESSAGE_MAX 1024u
+#define SHORT_LEN (4 * BPC)          /* its CRCs fit a capsule */
+#define LONG_LEN (1024 * BPC + 100u) /* its CRCs do not, and its last chunk is not whole */
+#define ID 7u
+
+/* ---- the connection ---- */
+
+static struct capsule_user *conn;
+static struct xconn xc = {.max_message = MESSAGE_MAX};
+static struct capsule_peer_link hop = {.xc = &xc};
+static struct {
+	struct capsule m;
+	uint8_t crcs[MESSAGE_MAX];
+} sent[8];
+static uint32_t sent_count;
+
+int capsule_user_join(struct capsule_port *caps, const struct dn_target *node,
+		      struct capsule_user *u)
+{
+	(void)caps, (void)node;
+	u->dial = (struct capsule_dial *)&hop;
+	conn = u;
+	return 0;
+}
+
+void capsule_user_leave(struct capsule_user *u)
+{
+	u->dial = NULL;
+}
+
+struct capsule_peer_link *capsule_user_link(const struct capsule_user *u)
+{
+	(void)u;
+	return &hop;
+}
+
+bool capsule_user_is_up(const struct capsule_user *u)
+{
+	(void)u;
+	return true;
+}
+
+uint64_t capsule_user_id(struct capsule_user *u)
+{
+	(void)u;
+	return ID;
+}
+
+void capsule_user_hang_up(struct capsule_user *u, int rc)
+{
+	(void)u, (void)rc;
+	fail();
+}
+
+int link_send(struct capsule_peer_link *l, const struct capsule *m)
+{
+	assert_ptr_equal(l, &hop);
+	if (m->type != CAPSULE_WRITE)
+		return 0;
+	assert_in_range(sent_count, 0, 7);
+	assert_int_equal(m->request_id, ID);
+	sent[sent_count].m = *m;
+	if (m->write.crc.p)
+		memcpy(sent[sent_count].crcs, m->write.crc.p, m->write.crc.len);
+	sent_count++;
+	return 0;
+}
+
+/* The address of a slot is its place in the test's memory. */
+struct xremote verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off)
+{
+	assert_ptr_equal(c, &xc);
+	return (struct xremote){(uintptr_t)s->data + off, 9};
+}
+
+/* ---- the reactor and the engine ---- */
+
+static struct rop *ready;
+
+void reactor_ready(struct reactor *r, struct rop *op)
+{
+	(void)r;
+	ready = op;
+}
+
+void reactor_timer_set(struct reactor *r, struct rtimer *t, uint64_t deadline_ns)
+{
+	(void)r;
+	t->deadline_ns = deadline_ns;
+}
+
+void reactor_timer_clear(struct reactor *r, struct rtimer *t)
+{
+	(void)r;
+	t->deadline_ns = 0;
+}
+
+uint64_t reactor_now_ns(const struct reactor *r)
+{
+	(void)r;
+	return 1;
+}
+
+int dtp_write_op_encode(const struct sink_params *p, uint8_t **ret, size_t *ret_len)
+{
+	(void)p;
+	*ret = calloc(1, 4); /* version, opcode, length 0 */
+	*ret_len = 4;
+	return *ret ? 0 : -ENOMEM;
+}
+
+int stream_sink_open(struct engine_core *core, const struct sink_params *params,
+		     struct sink_user *user, struct piece_sink **ret)
+{
+	(void)core, (void)params, (void)user, (void)ret;
+	fail();
+	return -EIO;
+}
+
+/* ---- who writes ---- */
+
+static struct {
+	struct sink_user base;
+	struct piece_sink *sink;
+	int64_t acked;
+	uint32_t pieces_back;
+	bool opened, closed;
+	bool broken;
+	int rc;
+} user;
+
+static void on_opened(struct sink_user *u, int status, const char *bad_link)
+{
+	(void)u, (void)bad_link;
+	assert_int_equal(status, DT_SUCCESS);
+	user.opened = true;
+}
+
+static void on_sent(struct sink_user *u, struct piece *p)
+{
+	(void)u, (void)p;
+	user.pieces_back++;
+}
+
+static void on_acked(struct sink_user *u, int64_t seq, const uint8_t *statuses, uint32_t n)
+{
+	(void)u;
+	assert_int_equal(n, 1);
+	assert_int_equal(statuses[0], DT_SUCCESS);
+	user.acked = seq;
+}
+
+static void on_broken(struct sink_user *u, int rc)
+{
+	(void)u;
+	assert_false(user.broken);
+	user.broken = true;
+	user.rc = rc;
+}
+
+static void on_closed(struct sink_user *u)
+{
+	(void)u;
+	user.closed = true;
+}
+
+static const struct sink_user_ops user_ops = {
+	.opened = on_opened,
+	.sent = on_sent,
+	.acked = on_acked,
+	.broken = on_broken,
+	.closed = on_closed,
+};
+
+static struct engine_core core = {.caps = (struct capsule_port *)&hop,
+				  .waits = {.read_ns = 60 * NS_PER_S}};
+static struct dn_target target = {.ip = "10.0.0.1", .xfer_port = 9866};
+static struct write_params write_params = {.targets = &target, .target_count = 1};
+static uint8_t data[LONG_LEN], crcs[LONG_LEN / BPC * 4 + 4];
+static struct slot slot = {.data = data}, crc_slot = {.data = crcs};
+
+static void step(void)
+{
+	while (ready) {
+		struct rop *op = ready;
+
+		ready = NULL;
+		if (!op->step(op))
+			continue;
+		op->free(op);
+		ready = NULL;
+	}
+}
+
+static void answer(struct capsule m)
+{
+	m.request_id = ID;
+	assert_true(conn->ops->answer(conn, &m));
+	step();
+}
+
+static void answer_closed(int status)
+{
+	struct capsule m = {.type = CAPSULE_CLOSED};
+
+	m.closed.status = status;
+	answer(m);
+}
+
+static void answer_ack(int64_t seq)
+{
+	static const uint8_t good[1];
+	struct capsule m = {.type = CAPSULE_ACK};
+
+	m.ack.status = good;
+	m.ack.seqno = m.ack.pulled = seq;
+	m.ack.count = 1;
+	answer(m);
+}
+
+static void begin(bool copy)
+{
+	const struct sink_params p = {.write = &write_params,
+				      .crc_type = CRC_CRC32C,
+				      .bytes_per_crc = BPC,
+				      .no_answer = copy,
+				      .confirm = copy};
+	struct capsule m = {.type = CAPSULE_OPEN_REPLY};
+
+	memset(&user, 0, sizeof(user));
+	user.base.ops = &user_ops;
+	user.acked = -1;
+	sent_count = 0;
+	assert_int_equal(sink_open(&core, &p, &user.base, &user.sink), 0);
+	step();
+	m.open_reply.status = DT_SUCCESS;
+	answer(m);
+	assert_true(user.opened);
+}
+
+static void end(void)
+{
+	user.sink->ops->close(user.sink);
+	step();
+	if (!user.closed)
+		answer_closed(DT_ERROR);
+	assert_true(user.closed);
+	assert_int_equal(core.op_count, 0);
+}
+
+static struct piece piece_of(int64_t seq, uint64_t off, uint32_t len)
+{
+	struct piece p = {.seq = seq,
+			  .off = off,
+			  .len = len,
+			  .slot = &slot,
+			  .crc_count = (len + BPC - 1) / BPC,
+			  .crcs = crcs,
+			  .crc_slot = &crc_slot};
+
+	memset(p.edge, 0xed, sizeof(p.edge));
+	list_init(&p.link);
+	return p;
+}
+
+static void forward(struct piece *p)
+{
+	user.sink->ops->forward(user.sink, p);
+	step();
+}
+
+/* ---- the cases ---- */
+
+/* A later piece may have completed the chunk, and written its CRC over the one of this piece. */
+static void the_last_crc_of_a_piece_is_its_own(void **state)
+{
+	struct piece p = piece_of(4, 0, SHORT_LEN - 100);
+
+	(void)state;
+	begin(false);
+	forward(&p);
+	assert_int_equal(sent_count, 1);
+	assert_int_equal(sent[0].m.write.crc.len, 16);
+	assert_memory_equal(sent[0].crcs, crcs, 12);
+	assert_memory_equal(sent[0].crcs + 12, p.edge, 4);
+	assert_int_equal(sent[0].m.write.data.addr, (uintptr_t)data);
+	assert_int_equal(sent[0].m.write.data_len, p.len);
+	end();
+}
+
+static void crcs_that_are_too_many_for_a_capsule_stay_in_memory(void **state)
+{
+	struct piece p = piece_of(4, 0, LONG_LEN);
+
+	(void)state;
+	begin(false);
+	forward(&p);
+	assert_int_equal(sent_count, 2);
+	assert_null(sent[0].m.write.crc.p);
+	assert_int_equal(sent[0].m.write.crc_mem.addr, (uintptr_t)crcs);
+	assert_int_equal(sent[0].m.write.crc_mem.len, LONG_LEN / BPC * 4);
+	assert_int_equal(sent[0].m.write.data_len, LONG_LEN / BPC * BPC);
+	assert_int_equal(sent[1].m.write.offset, LONG_LEN / BPC * BPC);
+	assert_int_equal(sent[1].m.write.data.addr, (uintptr_t)data + LONG_LEN / BPC * BPC);
+	assert_int_equal(sent[1].m.write.data_len, LONG_LEN % BPC);
+	assert_int_equal(sent[1].m.write.crc.len, 4);
+	assert_memory_equal(sent[1].crcs, p.edge, 4);
+	end();
+}
+
+static void the_end_of_a_piece_asks_for_its_sync(void **state)
+{
+	static const uint32_t lens[] = {SHORT_LEN, LONG_LEN};
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		struct piece p = piece_of(4, 0, lens[i / 2]);
+
+		p.sync = i % 2;
+		begin(false);
+		forward(&p);
+		assert_int_equal(sent_count, 1 + i / 2);
+		for (uint32_t k = 0; k < sent_count; k++)
+			assert_int_equal(sent[k].m.flags,
+					 p.sync && k == sent_count - 1 ? CAPSULE_SYNC : 0);
+		end();
+	}
+}
+
+static void a_piece_in_two_capsules_is_acknowledged_with_the_second(void **state)
+{
+	struct piece p = piece_of(4, 0, LONG_LEN);
+	int64_t first, second;
+
+	(void)state;
+	begin(false);
+	forward(&p);
+	assert_int_equal(sent_count, 2);
+	first = sent[0].m.write.seqno;
+	second = sent[1].m.write.seqno;
+	assert_int_equal(second, first + 1);
+	answer_ack(first);
+	assert_int_equal(user.pieces_back, 0);
+	assert_int_equal(user.acked, -1);
+	answer_ack(second);
+	assert_int_equal(user.pieces_back, 1);
+	assert_int_equal(user.acked, 4);
+	end();
+}
+
+static void a_copy_is_stored_when_the_node_says_so_behind_the_last_piece(void **state)
+{
+	static const struct {
+		bool last;
+		int status, rc;
+	} of[] = {{true, DT_SUCCESS, 0}, {true, DT_ERROR, -EIO}, {false, DT_SUCCESS, -EIO}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++) {
+		struct piece p = piece_of(0, 0, SHORT_LEN), last = {.seq = 1, .last = true};
+
+		last.off = SHORT_LEN;
+		list_init(&last.link);
+		begin(true);
+		forward(&p);
+		if (of[i].last)
+			forward(&last);
+		assert_false(user.broken);
+		answer_closed(of[i].status);
+		assert_true(user.broken);
+		assert_int_equal(user.rc, of[i].rc);
+		assert_int_equal(user.pieces_back, 1 + of[i].last);
+		end();
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_last_crc_of_a_piece_is_its_own),
+		cmocka_unit_test(crcs_that_are_too_many_for_a_capsule_stay_in_memory),
+		cmocka_unit_test(the_end_of_a_piece_asks_for_its_sync),
+		cmocka_unit_test(a_piece_in_two_capsules_is_acknowledged_with_the_second),
+		cmocka_unit_test(a_copy_is_stored_when_the_node_says_so_behind_the_last_piece),
+	};
+
+	for (uint32_t i = 0; i < sizeof(crcs); i++)
+		crcs[i] = (uint8_t)(i * 7 % 229);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
