@@ -44,9 +44,9 @@ struct fake_conn {
 	struct list windows;
 	uint32_t next_rkey, out; /* ops with us */
 	struct xop *in_op;       /* receive or stream pull waiting for bytes */
-	uint8_t *in_buf;
-	uint32_t in_len, in_got;
-	bool in_whole;
+	struct iovec in_iov[XOP_IOV_MAX];
+	uint32_t in_len, in_min, in_got;
+	bool in_whole; /* all of in_min, or an error */
 	bool feeding;
 	struct rtimer in_timer;
 };
@@ -216,6 +216,22 @@ static void pump_free(struct rop *rop)
 
 static void unblock(struct fake_conn *sender);
 
+/* @len bytes to where the waiting receive has its next ones. */
+static void scatter(struct fake_conn *c, const uint8_t *from, uint32_t len)
+{
+	const struct iovec *v = c->in_iov;
+	uint32_t at = c->in_got, n;
+
+	c->in_got += len;
+	for (; len; len -= n, from += n, at = 0, v++) {
+		while (at >= v->iov_len)
+			at -= (uint32_t)v++->iov_len;
+		n = (uint32_t)v->iov_len - at;
+		n = n < len ? n : len;
+		memcpy((uint8_t *)v->iov_base + at, from, n);
+	}
+}
+
 /* Give the waiting receive what there is. */
 static void feed(struct fake_conn *c)
 {
@@ -241,17 +257,16 @@ static void feed(struct fake_conn *c)
 		}
 		if (n > c->in_len - c->in_got)
 			n = c->in_len - c->in_got;
-		if (!o->messages && !c->in_whole && o->recv_max && n > o->recv_max)
+		if (!o->messages && c->in_min < c->in_len && o->recv_max && n > o->recv_max)
 			n = o->recv_max;
-		memcpy(c->in_buf + c->in_got, p->data + p->taken, n);
+		scatter(c, p->data + p->taken, n);
 		p->taken += n;
-		c->in_got += n;
 		if (p->taken == p->len) {
 			list_del(&p->link);
 			free(p);
 			c->inbox_count--;
 		}
-		if (!c->in_whole || c->in_got == c->in_len)
+		if (!c->in_whole || c->in_got >= c->in_min)
 			finish_in(c, (int)c->in_got);
 	}
 	c->feeding = false;
@@ -358,16 +373,22 @@ static void in_expire(struct rtimer *t)
 		finish_in(c, -ETIMEDOUT);
 }
 
-static void in_start(struct fake_conn *c, void *buf, uint32_t len, bool whole, struct xop *op)
+/* @min: whole, or an error; 0: what there is. */
+static void in_start(struct fake_conn *c, const struct iovec *iov, int n, uint32_t min,
+		     struct xop *op)
 {
-	assert(!c->in_op);
+	assert(!c->in_op && n <= XOP_IOV_MAX);
 	if (op_begin(c, op))
 		return;
 	c->in_op = op;
-	c->in_buf = (uint8_t *)buf;
-	c->in_len = len;
+	c->in_len = 0;
+	for (int i = 0; i < n; i++) {
+		c->in_iov[i] = iov[i];
+		c->in_len += (uint32_t)iov[i].iov_len;
+	}
 	c->in_got = 0;
-	c->in_whole = whole;
+	c->in_min = min;
+	c->in_whole = min != 0;
 	if (c->x.recv_deadline_ns)
 		reactor_timer_set(c->x.reactor, &c->in_timer, c->x.recv_deadline_ns);
 	feed(c);
@@ -375,7 +396,13 @@ static void in_start(struct fake_conn *c, void *buf, uint32_t len, bool whole, s
 
 static void fake_recv(struct xconn *x, void *buf, uint32_t len, struct xop *op)
 {
-	in_start(fake_of(x), buf, len, false, op);
+	in_start(fake_of(x), &(struct iovec){buf, len}, 1, 0, op);
+}
+
+static void fake_recvv(struct xconn *x, const struct iovec *iov, int n, uint32_t min,
+		       struct xop *op)
+{
+	in_start(fake_of(x), iov, n, min, op);
 }
 
 static void fake_recv_by(struct xconn *x, uint64_t deadline_ns)
@@ -414,7 +441,7 @@ static void fake_pull(struct xconn *x, struct xremote from, struct slot *slot, u
 
 	assert(off <= slot->size && len <= slot->size - off);
 	if (!x->ops->messages) {
-		in_start(c, slot->data + off, len, true, op);
+		in_start(c, &(struct iovec){slot->data + off, len}, 1, len, op);
 		return;
 	}
 	if (op_begin(c, op))
@@ -496,6 +523,9 @@ static int fake_connect(struct reactor *r, const struct net_addr *to, uint64_t d
 const struct xport_ops fake_stream_ops = {
 	"fake", false, fake_connect, fake_send, fake_recv, fake_pull, fake_push,   fake_close,
 	NULL,   NULL,  NULL,         NULL,      NULL,      NULL,      fake_recv_by};
+static const struct xport_ops fake_vectored_ops = {
+	"fake",     false, fake_connect, fake_send, fake_recv, fake_pull, fake_push,   fake_close,
+	fake_recvv, NULL,  NULL,         NULL,      NULL,      NULL,      fake_recv_by};
 const struct xport_ops fake_message_ops = {"fake",    true,      fake_connect, fake_send, fake_recv,
 					   fake_pull, fake_push, fake_close,   NULL,      NULL,
 					   NULL,      NULL,      NULL,         NULL,      NULL};
@@ -506,7 +536,9 @@ static struct fake_conn *conn_new(struct fake_pair *p)
 
 	if (!c)
 		return NULL;
-	c->x.ops = p->opts.messages ? &fake_message_ops : &fake_stream_ops;
+	c->x.ops = p->opts.messages   ? &fake_message_ops
+		   : p->opts.vectored ? &fake_vectored_ops
+				      : &fake_stream_ops;
 	c->x.reactor = p->reactor;
 	c->x.max_message = p->opts.messages ? p->opts.max_message : 0;
 	c->pair = p;

@@ -20,6 +20,7 @@ struct fake_opts {
 	uint32_t delay_turns;    /* each completion comes 0..delay_turns turns late */
 	bool shuffle;            /* what is due in one turn completes in any order */
 	uint32_t recv_max;       /* stream: recv gives at most so many bytes; 0: all there are */
+	bool vectored;           /* stream: there is recvv */
 	uint32_t max_message;    /* messages; 0: 1024 */
 	uint32_t credits;        /* messages not received yet; a send beyond waits. 0: no limit */
 	uint32_t drop_after_ops; /* the connection breaks at this op, both ends counted; 0: never */

@@ -422,6 +422,7 @@ static inline struct fake_opts stream(uint64_t seed)
 				  .inside_submit = seed % 3 == 0,
 				  .delay_turns = (uint32_t)(seed % 4),
 				  .shuffle = seed % 2,
+				  .vectored = seed / 2 % 2,
 				  .recv_max = seed % 5 == 0   ? 7 + (uint32_t)seed
 					      : seed % 5 == 1 ? 4000
 							      : 0};
