@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Must hold: a target that fails is left behind and the others have their units; who takes a unit
- * himself has it in order; and a wait for buffers lasts as long as it may. */
+/* Must hold: a target that fails is left behind and the others have their units; no unit is made of
+ * itself; who takes a unit himself has it in order; and a wait for buffers lasts as long as it may. */
 #include "datanode/reconstruct/reconstruct_test_fixture.h"
 
 static void take(struct reconstruct_taker *t, const uint8_t *data, uint32_t len, enum crc_type type,
@@ -33,6 +33,19 @@ static void a_target_that_fails_is_left_behind(void **state)
 		else
 			assert_int_equal(rc, 0);
 		assert_int_equal(check_targets(want, false), seed % 5 != 0);
+	}
+}
+
+static void a_unit_is_not_made_of_itself(void **state)
+{
+	(void)state;
+	rnd = 3;
+	make_group(EC_CODEC_RS, 3, 2, 3 * 65536);
+	for (unsigned int u = 0; u < 5; u++) {
+		const uint32_t want = 1u << u;
+
+		assert_int_equal(rebuild(want, all_units(), false, NULL), -EINVAL);
+		assert_int_equal(check_targets(want, false), 0);
 	}
 }
 
@@ -101,6 +114,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_target_that_fails_is_left_behind),
+		cmocka_unit_test(a_unit_is_not_made_of_itself),
 		cmocka_unit_test(a_taker_gets_the_unit_in_order),
 		cmocka_unit_test(a_wait_for_buffers_lasts_as_long_as_it_may),
 	};

@@ -61,6 +61,26 @@ static void a_replica_that_is_appended_to_while_it_is_checked_is_not_corrupt(voi
 	assert_int_equal(f->seen.bad, 0);
 }
 
+/* Its last CRC is of more bytes than are acknowledged. */
+static void the_last_chunk_of_a_replica_under_recovery_is_no_damage(void **state)
+{
+	const struct block b = {5, 1001, 700};
+	struct fix *f = *state;
+	struct replica_writer *w = make_rbw(f, 5, 1001, 900);
+	const int fd = dup(w->fd);
+	struct replica_info i;
+
+	replica_publish(w, 900, 900, 700, 0);
+	replica_write_close(w, false);
+	assert_int_equal(replica_init_recovery(f->bp, &b, 1010, &i, &f->err), 0);
+	replica_suspect(f->bp, &b);
+	assert_int_equal(f->seen.bad, 0);
+	assert_int_equal(pwrite(fd, "X", 1, 100), 1);
+	replica_suspect(f->bp, &b);
+	assert_int_equal(f->seen.bad, 1);
+	(void)close(fd);
+}
+
 /* ---- a move to another volume ---- */
 
 static struct replica_writer *copied; /* by another data node */
@@ -90,6 +110,23 @@ static void a_move_leaves_the_files_of_a_new_replica_alone(void **state)
 	assert_readable(f, 5, 1001, 900);
 	b.len = 900;
 	assert_int_equal(fix_move(f, &b, STORAGE_DISK), 0);
+	assert_readable(f, 5, 1001, 900);
+}
+
+/* Its meta file is copied already. */
+static void a_move_does_not_take_a_replica_that_has_grown_meanwhile(void **state)
+{
+	struct fix *f = *state;
+	struct block b = {5, 1001, 700};
+
+	make_finalized(f, 5, 1001, 700);
+	after_read(f, 1 << 20, append_without_a_new_stamp);
+	assert_int_equal(fix_move(f, &b, STORAGE_SSD), -ESTALE);
+	assert_int_equal(middle.bytes, 0);
+	assert_int_equal(replica_volume(f->bp, 5), 0);
+	assert_readable(f, 5, 1001, 900);
+	b.len = 900;
+	assert_int_equal(fix_move(f, &b, STORAGE_SSD), 0);
 	assert_readable(f, 5, 1001, 900);
 }
 
@@ -142,7 +179,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_replica_that_is_appended_to_while_it_is_checked_is_not_corrupt),
+		T(the_last_chunk_of_a_replica_under_recovery_is_no_damage),
 		T2(a_move_leaves_the_files_of_a_new_replica_alone),
+		T2(a_move_does_not_take_a_replica_that_has_grown_meanwhile),
 		cmocka_unit_test(a_crc_and_the_end_of_writing_are_of_one_moment),
 	};
 

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: a volume goes out of service for what is its disk's fault and for nothing else,
+ * comes back when it answers well in time, and who waits for a sync of it is told at once. */
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#include "datanode/store/store_test_blocks.h"
+
+/* ---- the disk ---- */
+
+static atomic_int probe_fails, probe_ms, probes; /* with this error; takes so long; ended */
+static atomic_bool hangs;                        /* a sync of finished blocks does */
+
+int __real_fsync(int fd);
+int __real_fdatasync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fdatasync(int fd);
+
+static bool is_probe(int fd)
+{
+	char link[64], path[256] = "";
+
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	return readlink(link, path, sizeof(path) - 1) > 0 && strstr(path, "/.probe");
+}
+
+int __wrap_fsync(int fd)
+{
+	const int ms = probe_ms, e = probe_fails;
+
+	if (!is_probe(fd))
+		return __real_fsync(fd);
+	nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
+	probes++;
+	if (!e)
+		return __real_fsync(fd);
+	errno = e;
+	return -1;
+}
+
+int __wrap_fdatasync(int fd)
+{
+	while (hangs)
+		nap();
+	return __real_fdatasync(fd);
+}
+
+static int setup_disk(void **state)
+{
+	probe_fails = probe_ms = 0;
+	hangs = false;
+	return setup(state);
+}
+
+/* Whether it has come to @want. */
+static bool reaches(const atomic_int *n, int want)
+{
+	const uint64_t until = clock_mono_ns() + 60 * NS_PER_S;
+
+	while (*n < want && clock_mono_ns() < until)
+		nap();
+	return *n >= want;
+}
+
+/* ---- what it is out of service for ---- */
+
+static void what_is_not_the_fault_of_the_disk_leaves_the_volume_in_service(void **state)
+{
+	static const int harmless[] = {ENOSPC, EDQUOT, EMFILE, ENFILE, ENOMEM, EINTR};
+	struct fix *f = *state;
+
+	probes = 0;
+	for (size_t i = 0; i < sizeof(harmless) / sizeof(*harmless); i++) {
+		probe_fails = harmless[i];
+		store_volume_suspect(f->s, f->s->volumes[0].uuid);
+		assert_int_equal(probes, (int)i + 1);
+		assert_int_equal(store_failed_count(f->s), 0);
+	}
+	probe_fails = EIO;
+	store_volume_suspect(f->s, f->s->volumes[0].uuid);
+	assert_int_equal(store_failed_count(f->s), 1);
+}
+
+/* Its disk is not mounted any more, or somebody copied it. */
+static void another_directory_in_its_place_is_a_failed_volume(void **state)
+{
+	struct fix *f = *state;
+	char cmd[512];
+
+	(void)snprintf(cmd, sizeof(cmd), "mv %s %s.before && cp -r %s.before %s", f->vol[0],
+		       f->vol[0], f->vol[0], f->vol[0]);
+	assert_int_equal(system(cmd), 0);
+	store_volume_suspect(f->s, f->s->volumes[0].uuid);
+	assert_int_equal(store_failed_count(f->s), 1);
+}
+
+/* ---- what it comes back for ---- */
+
+static void a_volume_comes_back_when_it_answers_in_time(void **state)
+{
+	struct fix *f = *state;
+	bool went, was_asked;
+	int back;
+
+	f->opts.answer_ms = 400; /* half of it is in time */
+	fix_reopen(f);
+	probe_ms = 800;
+	went = reaches(&f->seen.failed, 1);
+	was_asked = reaches(&probes, probes + 3);
+	back = f->seen.back;
+	probe_ms = 0;
+	assert_true(went && was_asked);
+	assert_int_equal(back, 0);
+	assert_true(reaches(&f->seen.back, 1));
+}
+
+/* ---- who waits for it ---- */
+
+struct asker {
+	struct fix *f;
+	uint64_t epoch;
+	atomic_int answered;
+	int rc;
+};
+
+static void *ask_main(void *arg)
+{
+	struct asker *a = arg;
+
+	a->rc = store_sync_deferred(a->f->s, a->epoch);
+	a->answered = 1;
+	return NULL;
+}
+
+static void wait_asked(struct fix *f)
+{
+	struct deferred_sync *l = &f->s->volumes[0].deferred_sync;
+	bool asked = false;
+
+	while (!asked) {
+		nap();
+		pthread_mutex_lock(&l->lock);
+		asked = l->hurry_to == 1;
+		pthread_mutex_unlock(&l->lock);
+	}
+}
+
+/* Its disk may never answer. */
+static void who_waits_for_a_sync_is_told_when_the_volume_goes(void **state)
+{
+	struct fix *f = *state;
+	struct asker a = {.f = f, .epoch = store_deferred_sync_epoch(f->s)};
+	pthread_t t;
+	bool told;
+
+	f->s->volumes[0].ordered = false;
+	hangs = true;
+	assert_int_equal(
+		replica_finalize(make_rbw(f, 5, 1001, 700), 700, SYNC_LATER, NULL, &f->err), 0);
+	assert_int_equal(pthread_create(&t, NULL, ask_main, &a), 0);
+	wait_asked(f);
+	probe_fails = EIO;
+	store_volume_suspect(f->s, f->s->volumes[0].uuid);
+	told = reaches(&a.answered, 1);
+	hangs = false;
+	assert_int_equal(pthread_join(t, NULL), 0);
+	assert_true(told);
+	assert_int_equal(a.rc, -EIO);
+	assert_int_equal(store_sync_deferred(f->s, a.epoch), -EIO); /* who comes later, too */
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, setup_disk, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(what_is_not_the_fault_of_the_disk_leaves_the_volume_in_service),
+		T(another_directory_in_its_place_is_a_failed_volume),
+		T(a_volume_comes_back_when_it_answers_in_time),
+		T(who_waits_for_a_sync_is_told_when_the_volume_goes),
+	};
+
+	log_init("volume_failure_test", LOG_ERROR);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
