@@ -72,7 +72,7 @@ struct fix {
 	uint32_t volumes;
 	struct fake nn, nn2;
 	struct outliers *outliers;
-	const char *conf_set[4][2]; /* beside the usual */
+	const char *conf_set[5][2]; /* beside the usual */
 	struct dn dn;
 	struct conf *conf;
 	struct bp_set *set;
@@ -106,7 +106,7 @@ static inline void node_start(struct fix *f)
 	assert_int_equal(conf_set(f->conf, "fs.defaultFS", uri), 0);
 	assert_int_equal(conf_set(f->conf, "dfs.heartbeat.interval", "50ms"), 0);
 	set_pair(f);
-	for (int i = 0; i < 4 && f->conf_set[i][0]; i++)
+	for (int i = 0; i < 5 && f->conf_set[i][0]; i++)
 		assert_int_equal(conf_set(f->conf, f->conf_set[i][0], f->conf_set[i][1]), 0);
 	f->dn = (struct dn){
 		.conf = f->conf, .xfer = (struct data_port *)f, .outliers = f->outliers};
@@ -291,6 +291,20 @@ static inline bool has_block(struct fix *f, int64_t id)
 	struct replica_info i;
 
 	return !replica_get(pool_of(f), id, &i);
+}
+
+/* Below the directory @dir. */
+static inline int count_files(const char *dir, const char *name)
+{
+	char cmd[256], out[16] = "";
+	FILE *p;
+
+	(void)snprintf(cmd, sizeof(cmd), "find %s -name '%s' | wc -l", dir, name);
+	p = popen(cmd, "r");
+	assert_non_null(p);
+	assert_non_null(fgets(out, sizeof(out), p));
+	(void)pclose(p);
+	return (int)strtol(out, NULL, 10);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

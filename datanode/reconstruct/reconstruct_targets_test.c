@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Must hold: a target that fails is left behind and the others have their units; no unit is made of
- * itself; who takes a unit himself has it in order; and a wait for buffers lasts as long as it may. */
+ * itself; who takes a unit himself has it in order; and a wait for buffers lasts as long as it may.
+ */
 #include "datanode/reconstruct/reconstruct_test_fixture.h"
 
 static void take(struct reconstruct_taker *t, const uint8_t *data, uint32_t len, enum crc_type type,
