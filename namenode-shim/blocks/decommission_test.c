@@ -130,6 +130,94 @@ static void an_open_group_keeps_as_many_units_as_it_has_data(void **state)
 	assert_false(leaves_an_open_group(3));
 }
 
+/* Its blocks are counted anew, if it is time for that. */
+static enum dn_admin count(struct world *w)
+{
+	w->nn->next_leaving_ns = 0;
+	decommission_tick(w->nn, clock_mono_ns());
+	return end_of_count(w);
+}
+
+/* What is short of a replica may have had it there. */
+static void a_dead_node_stays_while_any_block_is_short_of_replicas(void **state)
+{
+	const struct hosts_verdict v = {.state = HOSTS_LEAVE, .allowed = true};
+	struct world w;
+	struct blk *b;
+
+	(void)state;
+	world_init(&w, "aabbb");
+	decommission_judge(w.nn, w.dn[2], &v);
+	nn_dn_lost(w.nn, w.dn[2], "test");
+	b = add(&w, 3, "01");
+	blocks_sweep(&w.nn->blocks, UINT32_MAX);
+	assert_true(b->flags & BLK_UNDER);
+	assert_int_equal(count(&w), DN_DECOMMISSIONING);
+	blk_set_repl(&w.nn->blocks, b, 2);
+	for (int i = 0; i < FILE_BLOCKS; i++)
+		put_block(&w, i, "013");
+	blocks_sweep(&w.nn->blocks, UINT32_MAX);
+	assert_int_equal(w.nn->blocks.under_count, 0);
+	assert_int_equal(count(&w), DN_DECOMMISSIONED);
+	world_fini(&w);
+}
+
+/* Or it would count. */
+static void nothing_is_counted_before_what_a_report_lacks_is_forgotten(void **state)
+{
+	const struct hosts_verdict v = {.state = HOSTS_LEAVE, .allowed = true};
+	struct world w;
+
+	(void)state;
+	world_init(&w, "aabbb");
+	decommission_judge(w.nn, w.dn[2], &v);
+	put_block(&w, 0, "013");
+	put_block(&w, 0, "2");
+	blocks_sweep(&w.nn->blocks, UINT32_MAX);
+	blocks_report_begin(&w.nn->blocks, w.st[0]);
+	blocks_report_end(&w.nn->blocks, w.st[0]);
+	assert_true(blocks_must_sweep(&w.nn->blocks));
+	assert_int_equal(count(&w), DN_DECOMMISSIONING);
+	blocks_sweep(&w.nn->blocks, UINT32_MAX);
+	assert_int_equal(count(&w), DN_DECOMMISSIONING);
+	put_block(&w, 0, "4");
+	assert_int_equal(count(&w), DN_DECOMMISSIONED);
+	world_fini(&w);
+}
+
+/* Since it has registered: the list of its storage, and the end of its report. */
+static void a_node_that_registers_again_stays_until_it_has_reported(void **state)
+{
+	const struct dn_ident id = {"dn2", "127.0.0.1", "host", "3.4.2", 9002, 1, 2, 0};
+	const struct hosts_verdict v = {.state = HOSTS_LEAVE, .allowed = true};
+
+	(void)state;
+	for (int first = 0; first < 2; first++) {
+		struct world w;
+		struct dn *dn;
+
+		world_init(&w, "aabbb");
+		decommission_judge(w.nn, w.dn[2], &v);
+		blocks_sweep(&w.nn->blocks, UINT32_MAX);
+		assert_int_equal(datanodes_register(&w.nn->dns, &id, &dn), 0);
+		assert_ptr_equal(dn, w.dn[2]);
+		assert_int_equal(count(&w), DN_DECOMMISSIONING);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(w.dn[2]->admin, DN_DECOMMISSIONING);
+			if (i == first) {
+				blocks_report_begin(&w.nn->blocks, w.st[2]);
+				blocks_report_end(&w.nn->blocks, w.st[2]);
+				blocks_sweep(&w.nn->blocks, UINT32_MAX);
+			} else {
+				dn->report_ns = clock_mono_ns();
+			}
+			(void)count(&w);
+		}
+		assert_int_equal(w.dn[2]->admin, DN_DECOMMISSIONED);
+		world_fini(&w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -137,6 +225,9 @@ int main(void)
 		cmocka_unit_test(a_node_may_leave_though_a_storage_comes_and_goes),
 		cmocka_unit_test(a_node_stays_when_another_dies_while_its_blocks_are_counted),
 		cmocka_unit_test(an_open_group_keeps_as_many_units_as_it_has_data),
+		cmocka_unit_test(a_dead_node_stays_while_any_block_is_short_of_replicas),
+		cmocka_unit_test(nothing_is_counted_before_what_a_report_lacks_is_forgotten),
+		cmocka_unit_test(a_node_that_registers_again_stays_until_it_has_reported),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

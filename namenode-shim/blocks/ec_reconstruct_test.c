@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "namenode-shim/nn.h"
+#include "namenode-shim/req.h"
 
 #define NODES 9
 #define UNITS 5 /* of RS-3-2 */
@@ -314,6 +315,88 @@ static void a_silent_node_is_not_read_to_make_units_nor_makes_any(void **state)
 	}
 }
 
+/* Unit 0 is twice there, and one of the two is damaged. */
+static void a_corrupt_unit_is_not_read_to_make_others(void **state)
+{
+	(void)state;
+	for (int bad = 0; bad <= 5; bad += 5) {
+		const struct rebuild *r = NULL;
+		struct block unit;
+
+		world(1u << 4);
+		unit = (struct block){ec_id_of(group->b.id, 0), group->b.gs,
+				      blk_unit_len(group, LEN, 0)};
+		nn.blocks.quiet = true; /* or one of them goes */
+		blocks_report(&nn.blocks, st[5], &unit, REPLICA_FINALIZED, false, 0);
+		blocks_report_corrupt(&nn.blocks, &unit, dn[bad], st[bad], true);
+		ec_reconstruct_order(&nn, group, NULL, 0);
+		assert_int_equal(orders(false), 1);
+		for (int i = 0; i < NODES; i++)
+			if (!list_empty(&dn[i]->rebuilds))
+				r = container_of(dn[i]->rebuilds.next, struct rebuild, link);
+		assert_non_null(r);
+		assert_int_equal(r->nsources, 4);
+		assert_ptr_equal(r->source[0], dn[5 - bad]);
+		world_end();
+	}
+}
+
+/* Its node is down, and comes back. */
+static void a_unit_in_maintenance_is_not_made_again(void **state)
+{
+	(void)state;
+	for (uint32_t lost = 0; lost < 2; lost++) {
+		world(lost << 4);
+		dn[3]->admin = DN_IN_MAINTENANCE;
+		nn_dn_lost(&nn, dn[3], "test");
+		blocks_sweep(&nn.blocks, UINT32_MAX);
+		ec_reconstruct_order(&nn, group, NULL, 0);
+		assert_int_equal(orders(false), lost);
+		assert_int_equal(group->npending, lost);
+		world_end();
+	}
+}
+
+/* What its heartbeat is answered with: so many orders. */
+static size_t sent_to(struct dn *to)
+{
+	static struct db db = {.ident.pool_id = "BP-1"};
+	struct req q = {.nn = &nn};
+	const Hdd__DatanodeCommandProto *c;
+	size_t n;
+
+	nn.db = &db;
+	c = ec_reconstruct_command(&q, to);
+	n = c ? c->blkecreconstructioncmd->n_blockecreconstructioninfo : 0;
+	arena_free(&q.mem);
+	nn.db = NULL;
+	return n;
+}
+
+/* Its units would be made from those of two stamps, or at another length. */
+static void an_order_for_what_a_group_was_before_is_not_sent(void **state)
+{
+	static const struct {
+		uint64_t stamps, bytes;
+		size_t sent;
+	} cases[] = {{0, 0, 1}, {1, 0, 0}, {0, 1, 0}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		size_t sent = 0;
+
+		world(1u << 1);
+		ec_reconstruct_order(&nn, group, NULL, 0);
+		group->b.gs += cases[i].stamps;
+		group->b.len += cases[i].bytes;
+		for (int k = 0; k < NODES; k++)
+			sent += sent_to(dn[k]);
+		assert_int_equal(sent, cases[i].sent);
+		assert_int_equal(orders(false), 0);
+		world_end();
+	}
+}
+
 /* The copy of a move came too late for anybody to remember whose place it takes. */
 static void of_two_copies_of_a_unit_the_one_in_the_fuller_rack_goes(void **state)
 {
@@ -346,6 +429,9 @@ int main(void)
 		cmocka_unit_test(a_busy_or_silent_node_does_not_copy_to_spread),
 		cmocka_unit_test(a_lost_unit_comes_before_a_full_rack),
 		cmocka_unit_test(a_silent_node_is_not_read_to_make_units_nor_makes_any),
+		cmocka_unit_test(a_corrupt_unit_is_not_read_to_make_others),
+		cmocka_unit_test(a_unit_in_maintenance_is_not_made_again),
+		cmocka_unit_test(an_order_for_what_a_group_was_before_is_not_sent),
 		cmocka_unit_test(of_two_copies_of_a_unit_the_one_in_the_fuller_rack_goes),
 	};
 

@@ -68,6 +68,25 @@ static void a_source_that_cannot_send_is_not_asked_for_ever(void **state)
 	world_fini(&w);
 }
 
+static void a_corrupt_replica_is_not_copied(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, "aabb");
+	w.nn->set.work.streams = w.nn->set.work.streams_hard = 1000;
+	w.nn->set.work.orders = 1000;
+	for (int i = 0; i < 20; i++) {
+		const struct blk *b = add(&w, 3, "01");
+
+		blocks_report_corrupt(&w.nn->blocks, &b->b, w.dn[0], w.st[0], true);
+	}
+	look(&w);
+	assert_int_equal(ordered(&w, 0), 0);
+	assert_int_equal(ordered(&w, 1), 20);
+	world_fini(&w);
+}
+
 /* Each order takes a millisecond or more, and there are 200. */
 static void the_lock_is_given_back_while_copies_are_ordered(void **state)
 {
@@ -555,6 +574,7 @@ int main(void)
 		cmocka_unit_test(groups_on_too_few_nodes_keep_nobody_from_being_copied),
 		cmocka_unit_test(blocks_that_no_node_can_take_pass_their_turn_on),
 		cmocka_unit_test(a_source_that_cannot_send_is_not_asked_for_ever),
+		cmocka_unit_test(a_corrupt_replica_is_not_copied),
 		cmocka_unit_test(the_lock_is_given_back_while_copies_are_ordered),
 		cmocka_unit_test(a_look_orders_so_many_copies_for_each_living_node),
 		cmocka_unit_test(more_copies_wait_for_a_node_that_has_the_last_replicas),
