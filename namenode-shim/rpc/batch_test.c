@@ -3,7 +3,8 @@
  * them yet: of two writers one gets the file, and a file that is written again is not closed over
  * its writer's open block. A change is answered, and memory learns of it, when the disk has it,
  * though readers may see it sooner and the next one is applied meanwhile. But for an early
- * creation, or the early end of a file, which no other answer overtakes. */
+ * creation, or the early end of a file, which no other answer overtakes. What was under way goes on
+ * after a restart. */
 #include "namenode-shim/namespace/under_construction.h"
 #include "namenode-shim/rpc/batch_test_fixture.h"
 
@@ -308,6 +309,100 @@ static void the_holder_cannot_end_a_block_whose_recovery_began_in_the_same_batch
 	}
 }
 
+static char *text(const char *s)
+{
+	return (char *)(uintptr_t)s;
+}
+
+/* Its blocks are on the disk still as those of a file, when the machine dies. */
+static void an_overwritten_file_has_its_blocks_until_the_disk_has_the_new_one(void **state)
+{
+	Hd__CreateRequestProto m[2] = {HD__CREATE_REQUEST_PROTO__INIT,
+				       HD__CREATE_REQUEST_PROTO__INIT};
+	Hd__FsPermissionProto mode = HD__FS_PERMISSION_PROTO__INIT;
+	struct call_stat put = {.name = "put"}, early = {.name = "call"}, late = early;
+	uint64_t key = 1000000, answered;
+	uint32_t deleted;
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	report(&w);
+	mode.perm = 0644;
+	for (int i = 0; i < 2; i++) {
+		m[i].src = text(i ? "/f" : "/g");
+		m[i].clientname = text("a");
+		m[i].masked = &mode;
+		m[i].createflag = HD__CREATE_FLAG_PROTO__CREATE | HD__CREATE_FLAG_PROTO__OVERWRITE;
+		m[i].replication = 1;
+		m[i].blocksize = FULL_BLOCK;
+		m[i].has_early = m[i].early = 1;
+		calls[i].method = "create";
+		calls[i].msg = &m[i];
+	}
+	assert_int_equal(nn_start(w.nn), 0);
+	put_until_journal(&w, &key, &put);
+	gate_is_shut = true;
+	submit(&w, &call_method, 0, &early);
+	wait_for_calls(&early, 1); /* there was no such file */
+	submit(&w, &call_method, 1, &late);
+	wait_for(&calls_run, 2);
+	(void)poll(NULL, 0, 50);
+	answered = late.calls;
+	deleted = w.st->dn->ninval;
+	gate_is_shut = false;
+	assert_int_equal(answered, 0);
+	assert_int_equal(deleted, 0);
+	wait_for_calls(&late, 1);
+	assert_int_equal(calls[0].rc, 0);
+	assert_int_equal(calls[1].rc, 0);
+	nn_stop(w.nn);
+	assert_int_equal(w.st->dn->ninval, 1);
+	world_fini(&w);
+}
+
+static uint64_t recovery_id;
+
+static void look_for_recovery_id(struct world *w)
+{
+	recovery_id = blocks_find(&w->nn->blocks, w->block.id)->open->recovery_id;
+}
+
+/* Though its client, whose lease is good for long, says nothing more. */
+static void a_truncate_goes_on_after_a_restart(void **state)
+{
+	Hd__TruncateRequestProto cut = HD__TRUNCATE_REQUEST_PROTO__INIT;
+	const struct blk *b;
+	struct world w;
+
+	(void)state;
+	world_init(&w, true);
+	report(&w);
+	cut.src = text("/f");
+	cut.clientname = text("a");
+	cut.newlength = FILE_LEN - 1;
+	calls[0].method = "truncate";
+	calls[0].msg = &cut;
+	run_calls(&w);
+	assert_int_equal(calls[0].rc, 0);
+	nn_free(w.nn);
+	conf_set(w.conf, "dfs.shim.block.recovery.interval", "1");
+	start(&w);
+	report(&w);
+	assert_int_equal(nn_start(w.nn), 0);
+	recovery_id = 0;
+	for (int ms = 0; recovery_id <= w.block.gs; ms++) {
+		assert_true(ms < 5000);
+		(void)poll(NULL, 0, 1);
+		on_writer(&w, look_for_recovery_id);
+	}
+	nn_stop(w.nn);
+	b = blocks_find(&w.nn->blocks, w.block.id);
+	assert_int_equal(b->open->truncate_to, FILE_LEN - 1);
+	assert_false(list_empty(&w.st->dn->recoveries));
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -320,6 +415,8 @@ int main(void)
 		cmocka_unit_test(the_holder_cannot_end_a_block_that_is_recovered),
 		cmocka_unit_test(
 			the_holder_cannot_end_a_block_whose_recovery_began_in_the_same_batch),
+		cmocka_unit_test(an_overwritten_file_has_its_blocks_until_the_disk_has_the_new_one),
+		cmocka_unit_test(a_truncate_goes_on_after_a_restart),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,6 +69,7 @@ static inline int run_call(struct req *q, const void *in)
 
 	(void)in;
 	m = m ? m : find_method(&client_write_methods, calls[q->arg].method);
+	m = m ? m : find_method(&client_change_methods, calls[q->arg].method);
 	m = m ? m : find_method(&client_pipeline_methods, calls[q->arg].method);
 	m = m ? m : find_method(&client_policy_methods, calls[q->arg].method);
 	m = m ? m : find_method(&datanode_methods, calls[q->arg].method);
@@ -126,14 +127,26 @@ static inline void report(struct world *w)
 	blocks_report(&w->nn->blocks, w->st, &w->block, REPLICA_FINALIZED, true, 0);
 }
 
-/* A NameNode with /f and one node that has reported nothing yet; nothing runs before run(). */
-static inline void world_init(struct world *w, bool with_block)
+/* From the name directory, with one node that has reported nothing yet. */
+static inline void start(struct world *w)
 {
 	const struct dn_ident id = {"dn", "127.0.0.1", "host", "3.4.2", 9000, 1, 2, 0};
 	struct settings set = {0};
 	struct err err = ERR_INIT;
 	struct dn *dn;
 
+	assert_int_equal(settings_load(w->conf, &set, &err), 0);
+	assert_int_equal(nn_new(&set, &w->nn, &err), 0);
+	w->nn->safe.on = w->nn->safe.startup = w->nn->blocks.quiet = false;
+	assert_int_equal(datanodes_register(&w->nn->dns, &id, &dn), 0);
+	dn_touch(dn);
+	dn->alive = true;
+	w->st = dn_storage_add(dn, "DS", STORAGE_DISK);
+}
+
+/* A NameNode with /f and one node; nothing runs before run(). */
+static inline void world_init(struct world *w, bool with_block)
+{
 	*w = (struct world){0};
 	test_db_init(&w->d);
 	add_file(w, with_block);
@@ -142,13 +155,7 @@ static inline void world_init(struct world *w, bool with_block)
 	w->conf = conf_new();
 	conf_set(w->conf, "dfs.namenode.name.dir", w->d.dir);
 	conf_set(w->conf, "fs.defaultFS", "hdfs://127.0.0.1:0");
-	assert_int_equal(settings_load(w->conf, &set, &err), 0);
-	assert_int_equal(nn_new(&set, &w->nn, &err), 0);
-	w->nn->safe.on = w->nn->safe.startup = w->nn->blocks.quiet = false;
-	assert_int_equal(datanodes_register(&w->nn->dns, &id, &dn), 0);
-	dn_touch(dn);
-	dn->alive = true;
-	w->st = dn_storage_add(dn, "DS", STORAGE_DISK);
+	start(w);
 	memset(calls, 0, sizeof(calls));
 	calls_run = 0;
 }
