@@ -376,7 +376,7 @@ static void read_dev_mail(struct verbs *v)
 	}
 }
 
-static int mail_poll(struct poller *p)
+int verbs_mail_poll(struct poller *p)
 {
 	struct verbs *v = container_of(p, struct verbs, poller);
 	struct verbs_control *k = v->control;
@@ -458,8 +458,9 @@ static struct verbs *verbs_alloc(struct reactor *r, const struct verbs_opts *o)
 		list_init(&v->by_qpn[i]);
 	for (uint32_t i = VERBS_CONNS_MAX; i-- > 0;)
 		v->free_slot[v->free_slots++] = (uint16_t)i;
-	v->poller = (struct poller){
-		.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), .poll = mail_poll, .arm = mail_arm};
+	v->poller = (struct poller){.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC),
+				    .poll = verbs_mail_poll,
+				    .arm = mail_arm};
 	if (v->poller.fd < 0) {
 		free(v);
 		return NULL;
@@ -484,7 +485,7 @@ int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret,
 		return rc;
 	}
 	reactor_poller_add(r, &v->poller);
-	(void)mail_poll(&v->poller); /* joins the devices */
+	(void)verbs_mail_poll(&v->poller); /* joins the devices */
 	list_for_each (l, &v->devs)
 		if (!container_of(l, struct vdev, link)->failed) {
 			*ret = v;
@@ -509,7 +510,7 @@ static bool drain_all(struct verbs *v)
 	uint64_t deadline = clock_mono_ns() + VERBS_DRAIN_NS + NS_PER_S;
 
 	while (is_busy(v) && clock_mono_ns() < deadline) {
-		mail_poll(&v->poller);
+		verbs_mail_poll(&v->poller);
 		list_for_each (l, &v->devs)
 			vdev_poll(&container_of(l, struct vdev, link)->poller);
 		list_for_each (l, &v->conns) {

@@ -522,25 +522,65 @@ static void a_receive_that_is_refused_holds_nothing(void **state)
 		slot_put(held[i]);
 }
 
+/* One of the shared receives comes back from queue pair 7, which fell into error. */
+static void flush_a_receive(struct stage *s)
+{
+	s->c->qpn = 7;
+	grant_init(&s->c->grant, 4);
+	s->d.srq = &s->srq;
+	s->d.rx_chunk[0] = calloc(1, sizeof(*s->d.rx_chunk[0]));
+	*vdev_rx(&s->d, 0) = (struct vrx){.dev = &s->d, .shared = true};
+	dev.wc[dev.wcs++] = (struct ibv_wc){1ull << 63, IBV_WC_WR_FLUSH_ERR, .qp_num = 7};
+}
+
 static void receives_of_a_destroyed_queue_pair_are_its_own(void **state)
 {
 	struct stage *s = *state;
 
-	s->d.srq = &s->srq;
-	s->d.rx_chunk[0] = calloc(1, sizeof(*s->d.rx_chunk[0]));
-	*vdev_rx(&s->d, 0) = (struct vrx){.dev = &s->d, .shared = true};
-	grant_init(&s->c->grant, 4);
-	s->c->qpn = 7;
+	flush_a_receive(s);
 	list_add_tail(&s->v->by_qpn[7], &s->c->qpn_link);
 	s->c->state = VC_WAIT_DESTROYED;
 	s->c->qp = NULL; /* freed */
-	dev.wc[dev.wcs++] =
-		(struct ibv_wc){.wr_id = 1ull << 63, .status = IBV_WC_WR_FLUSH_ERR, .qp_num = 7};
 	(void)vdev_poll(&s->d.poller);
 	assert_int_equal(grant_out(&s->c->grant), 3); /* its grant was used up, nobody's receive */
 	assert_int_equal(s->d.srq_left, 1);           /* and it is posted for anybody */
 	assert_int_equal(dev.received, 1);
 	free(s->d.rx_chunk[0]);
+}
+
+/* The card gives its number to the next one. */
+static void receives_of_an_ended_queue_pair_do_not_meet_its_successor(void **state)
+{
+	struct stage *s = *state;
+	struct vconn *old = vconn_alloc(s->v, false);
+
+	flush_a_receive(s);
+	old->qpn = 7;
+	old->dev = &s->d;
+	old->state = VC_WAIT_DESTROYED;
+	list_add_tail(&s->v->by_qpn[7], &old->qpn_link);
+	old->mail = MAIL_DESTROYED;
+	list_add_tail(&s->v->mail, &old->mail_link);
+	s->v->has_mail = true;
+	(void)verbs_mail_poll(&s->v->poller);
+	list_add_tail(&s->v->by_qpn[7], &s->c->qpn_link);
+	(void)vdev_poll(&s->d.poller);
+	assert_int_equal(s->c->state, VC_UP);
+	assert_int_equal(grant_out(&s->c->grant), 4);
+	free(s->d.rx_chunk[0]);
+}
+
+/* Nothing is to be sent, and a message is waited for without a deadline. */
+static void a_silent_peer_is_given_up_while_nothing_is_sent(void **state)
+{
+	struct vconn *c = ((struct stage *)*state)->c;
+
+	c->heard_ns = c->spoke_ns = clock_mono_ns();
+	c->timer.fire(&c->timer);
+	assert_int_equal(c->error, 0);
+	c->heard_ns -= VERBS_PATIENCE_NS;
+	c->timer.fire(&c->timer);
+	assert_int_equal(c->error, -ETIMEDOUT);
 }
 
 /* ---- events of the device ---- */
@@ -648,6 +688,8 @@ int main(void)
 		CASE(receives_that_waited_are_each_parked_once),
 		CASE(a_receive_that_is_refused_holds_nothing),
 		CASE(receives_of_a_destroyed_queue_pair_are_its_own),
+		CASE(receives_of_an_ended_queue_pair_do_not_meet_its_successor),
+		CASE(a_silent_peer_is_given_up_while_nothing_is_sent),
 		CASE(events_of_others_are_left_alone),
 		CASE(a_queue_in_error_takes_nobody_new),
 		CASE(no_more_receives_are_granted_than_there_are),

@@ -390,6 +390,8 @@ void vconn_flush(struct vconn *c);
 /* verbs_conn.c */
 /** Memory of a connection, known to nobody. Any thread. */
 struct vconn *vconn_alloc(struct verbs *v, bool active);
+/** What the control thread has told this reactor. */
+int verbs_mail_poll(struct poller *p);
 /** For the nearest of the deadlines that count now. */
 void vconn_start_timer(struct vconn *c);
 /** What each side tells the other. */
