@@ -172,6 +172,11 @@ static void what_was_appended_to_is_finished_on_the_disk(void **state)
 	put(f, 100);
 	end(f);
 	assert_true(block[0].finished_synced);
+	f = append_to(1000);
+	put(f, BLOCK); /* the next block is this writer's own */
+	end(f);
+	assert_true(block[0].finished_synced);
+	assert_true(block[1].finished && !block[1].finished_synced);
 }
 
 static void who_never_syncs_waits_for_no_disk(void **state)
