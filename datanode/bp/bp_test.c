@@ -32,6 +32,19 @@ static void a_finished_block_is_reported_at_once_and_a_deleted_one_soon(void **s
 	eventually(f->nn.deleted == 1);
 }
 
+static bool is_to_be_told(struct fix *f, int64_t id, enum store_event event)
+{
+	struct bp_actor *a = &f->set->actors[0];
+	struct ibr *e;
+	bool found;
+
+	pthread_mutex_lock(&a->lock);
+	HASH_FIND(hh, a->pending, &id, sizeof(id), e);
+	found = e && e->event == event;
+	pthread_mutex_unlock(&a->lock);
+	return found;
+}
+
 /* A NameNode that has not heard of a move knows the replica in its old directory. */
 static void a_block_deleted_before_it_was_told_of_leads_to_a_full_report(void **state)
 {
@@ -43,7 +56,9 @@ static void a_block_deleted_before_it_was_told_of_leads_to_a_full_report(void **
 	fulls = f->nn.fulls;
 	fake_stop(&f->nn);
 	make_block(f, 5);
+	eventually(is_to_be_told(f, 5, STORE_RECEIVED));
 	assert_int_equal(replica_invalidate(pool_of(f), &b, false), 0);
+	eventually(is_to_be_told(f, 5, STORE_DELETED));
 	fake_start(&f->nn);
 	eventually(f->nn.deleted == 1 && f->nn.fulls > fulls);
 }
