@@ -47,6 +47,29 @@ static void what_is_out_of_order_is_fatal(void **state)
 	expect_seen("");
 }
 
+/* Who calls, and the one in whose name a proxy calls. */
+static void a_name_that_is_too_long_is_nobodys(void **state)
+{
+	char most[257] = "", longer[258] = "";
+
+	(void)state;
+	memset(most, 'a', sizeof(most) - 1);
+	memset(longer, 'a', sizeof(longer) - 1);
+	for (int i = 0; i < 4; i++) {
+		const char *name = i & 1 ? longer : most;
+		int fd = dial();
+
+		put_preamble(fd, RPC_AUTH_NONE);
+		put_context_of(fd, i & 2 ? name : "alice", i & 2 ? NULL : name);
+		put_call(fd, PROTO, "m", 7);
+		if (i & 1)
+			expect_error(fd, -1, RPC_FATAL, RPC_FATAL_UNAUTHORIZED, JEX_ACCESS_CONTROL);
+		else
+			expect_success(fd, 7);
+		expect_end(fd);
+	}
+}
+
 static void lengths_out_of_range_are_fatal(void **state)
 {
 	static const char *const prefix[] = {"\x00\x10\x00\x01", "\x7f\xff\xff\xff",
@@ -278,6 +301,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(what_is_out_of_order_is_fatal),
+		T(a_name_that_is_too_long_is_nobodys),
 		T(lengths_out_of_range_are_fatal),
 		T(a_silent_peer_is_closed_but_not_while_it_waits_for_us),
 		T(a_peer_that_drips_is_closed),

@@ -221,13 +221,18 @@ static inline void put_encoded(int fd, int rc, uint8_t *p, size_t len)
 	free(p);
 }
 
-static inline void put_context(int fd, const char *user)
+static inline void put_context_of(int fd, const char *user, const char *real_user)
 {
 	uint8_t *p = NULL;
 	size_t len;
-	int rc = rpc_context_encode(client_id, 16, PROTO, user, NULL, &p, &len);
+	int rc = rpc_context_encode(client_id, 16, PROTO, user, real_user, &p, &len);
 
 	put_encoded(fd, rc, p, len);
+}
+
+static inline void put_context(int fd, const char *user)
+{
+	put_context_of(fd, user, NULL);
 }
 
 static inline void put_long_call(int fd, const char *protocol, const char *method, int32_t id,

@@ -449,6 +449,7 @@ static void lists_are_enforced(void **state)
 	assert_int_equal(may(&d, "carol", "/d/f", ACCESS_R | ACCESS_W), -EACCES);
 	assert_string_equal(d.x.text, "Permission denied: user=carol, access=READ_WRITE, "
 				      "inode=\"/d/f\":alice:users:-rw-rw---x");
+	assert_int_equal(may(&d, "carol", "/d/f", ACCESS_X), -EACCES); /* nor for her */
 	assert_int_equal(may(&d, "dora", "/d/f", ACCESS_X), 0);
 	assert_int_equal(may(&d, "dora", "/d/f", ACCESS_R), -EACCES);
 	/* The mask limits all but owner and others. */
@@ -464,6 +465,27 @@ static void lists_are_enforced(void **state)
 	assert_int_equal(change(&d, "root", "/d", ACL_CHANGE_NONE, ""), 0);
 	assert_int_equal(change(&d, "root", "/d", ACL_CHANGE_MERGE, "d:u:bob:0"), 0);
 	assert_int_equal(may(&d, "bob", "/d/f", ACCESS_R), 0);
+	test_db_fini(&d);
+}
+
+/* It could have taken from anyone what the bits give to others. */
+static void a_list_that_cannot_be_read_gives_nothing(void **state)
+{
+	struct ns_path w;
+	struct test_db d;
+
+	(void)state;
+	start(&d);
+	make(&d, "root", "/d", 0777);
+	assert_int_equal(make_file(&d, "alice", "/d/f", 0644), 0);
+	assert_int_equal(change(&d, "alice", "/d/f", ACL_CHANGE_MERGE, "u:bob:0"), 0);
+	assert_int_equal(may(&d, "dora", "/d/f", ACCESS_R), 0);
+	assert_int_equal(ns_find(test_begin(&d, "root"), "/d/f", &w), 0);
+	assert_int_equal(acl_del(&d.t, w.last->id), 0);
+	done(&d, 0);
+	assert_int_equal(may(&d, "bob", "/d/f", ACCESS_R), -EACCES);
+	assert_int_equal(may(&d, "dora", "/d/f", ACCESS_R), -EACCES);
+	assert_int_equal(may(&d, "alice", "/d/f", ACCESS_R), 0);
 	test_db_fini(&d);
 }
 
@@ -652,6 +674,7 @@ int main(void)
 		cmocka_unit_test(lists_change_as_in_hdfs),
 		cmocka_unit_test(bad_lists_are_refused),
 		cmocka_unit_test(lists_are_enforced),
+		cmocka_unit_test(a_list_that_cannot_be_read_gives_nothing),
 		cmocka_unit_test(new_inodes_inherit_default_entries),
 		cmocka_unit_test(links_lead_where_java_says),
 		cmocka_unit_test(links_are_made_moved_and_removed),
