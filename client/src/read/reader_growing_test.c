@@ -5,6 +5,11 @@
 #include "client/src/read/block_locations.h"
 #include "client/src/read/reader_test_fixture.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+
 /* @blocks of ours at the open, and one more soon. */
 static void read_growing(unsigned blocks)
 {
@@ -281,6 +286,53 @@ static void a_growing_file_whose_node_dies_is_not_stale(void **state)
 	gone_block = 0;
 }
 
+/* The length of a file of one group that has two rows; in @text what was logged meanwhile. */
+static uint64_t length_with_silent_units(unsigned silent, char *text, size_t size)
+{
+	const int kept = dup(STDERR_FILENO), log = memfd_create("log", 0);
+	struct reader *r;
+	uint64_t len;
+	ssize_t n;
+
+	begin(true, true);
+	make(&file[0], "/d/f", 7, 1);
+	be_written(&file[0], 2);
+	silent_units = silent;
+	log_init("reader_test", LOG_WARN);
+	assert_true(dup2(log, STDERR_FILENO) >= 0);
+	r = open_file("/d/f");
+	assert_true(dup2(kept, STDERR_FILENO) >= 0);
+	n = pread(log, text, size - 1, 0);
+	assert_true(n >= 0);
+	text[n] = '\0';
+	close(kept);
+	close(log);
+	len = reader_length(r);
+	reader_free(r);
+	return len;
+}
+
+/* Less a row while the last data unit, which is written last, tells nothing. With less than k units
+ * nothing is known, and the log says so. */
+static void a_growing_group_is_as_long_as_any_k_units_tell(void **state)
+{
+	(void)state;
+	for (unsigned silent = 0; silent < 1u << 5; silent++) {
+		const int count = __builtin_popcount(silent);
+		char text[2048], told[64];
+		const uint64_t len = length_with_silent_units(silent, text, sizeof(text));
+
+		snprintf(told, sizeof(told), " units=%d silent=%d ", 5 - count, count);
+		assert_int_equal(len, count > 2               ? 0
+				      : silent >> (K - 1) & 1 ? K * CELL
+							      : 2 * K * CELL);
+		if (count > 2 && !(strstr(text, "op=group_length ") && strstr(text, told)))
+			fail_msg("%d silent units: \"%s\"", count, text);
+		if (count <= 2)
+			assert_string_equal(text, "");
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -294,6 +346,7 @@ int main(void)
 		cmocka_unit_test(a_growing_file_whose_writer_begins_its_block_again_is_read_on),
 		cmocka_unit_test(the_end_of_a_growing_file_may_recede),
 		cmocka_unit_test(a_growing_file_whose_node_dies_is_not_stale),
+		cmocka_unit_test(a_growing_group_is_as_long_as_any_k_units_tell),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);
