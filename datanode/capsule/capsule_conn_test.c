@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Must hold: a request by RDMA has an id of its own, whether it is served or waits for its turn;
+ * and neither those that wait nor those that are served before their turn can grow without bound:
+ * a peer that goes on loses its connection. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "datanode/block/buffers.h"
+#include "datanode/capsule/capsule_internal.h"
+
+/* ---- the connection, and streams that never end by themselves ---- */
+
+static struct rop *conn_rop;
+static struct capsule_conn *conn;
+static const struct capsule *received; /* not looked at yet; NULL: none */
+static const char *refused;
+static uint32_t started, cancelled, pieces;
+
+bool link_receive(struct capsule_peer_link *l, struct capsule *ret, struct slot **ret_payload)
+{
+	(void)l;
+	if (!received)
+		return false;
+	*ret = *received;
+	*ret_payload = NULL;
+	received = NULL;
+	return true;
+}
+
+void link_refuse(struct capsule_peer_link *l, const char *why)
+{
+	(void)l;
+	refused = why;
+}
+
+void link_close(struct capsule_peer_link *l, int rc)
+{
+	(void)l, (void)rc;
+	fail();
+}
+
+void link_init(struct capsule_peer_link *l, struct capsule_port *caps, struct rop *rop)
+{
+	*l = (struct capsule_peer_link){.caps = caps, .rop = rop};
+	conn_rop = rop;
+	conn = container_of(l, struct capsule_conn, link);
+}
+
+void link_attach(struct capsule_peer_link *l, struct xconn *xc)
+{
+	l->xc = xc;
+}
+
+const struct verbs_hello *verbs_peer(const struct xconn *xc)
+{
+	static const struct verbs_hello hello;
+
+	(void)xc;
+	return &hello;
+}
+
+void buffers_conn_init(const struct engine_core *c, struct buffers_share *s)
+{
+	(void)c, (void)s;
+}
+
+void engine_count_conn(struct engine_core *core, int delta)
+{
+	(void)core, (void)delta;
+}
+
+void slot_put(struct slot *s)
+{
+	assert_null(s); /* no payload rides along here */
+}
+
+void reactor_ready(struct reactor *r, struct rop *op)
+{
+	(void)r, (void)op;
+}
+
+static bool stream_step(struct capsule_stream *s)
+{
+	(void)s;
+	return true;
+}
+
+static void stream_free(struct capsule_stream *s)
+{
+	free(s);
+}
+
+static void stream_cancel(struct capsule_stream *s, int rc)
+{
+	(void)s, (void)rc;
+	cancelled++;
+}
+
+static void start(struct capsule_conn *c, const struct capsule *m, bool is_write)
+{
+	struct capsule_stream *s = calloc(1, sizeof(*s));
+
+	assert_non_null(s);
+	s->is_write = is_write;
+	s->step = stream_step;
+	s->free = stream_free;
+	s->cancel = stream_cancel;
+	capsule_stream_add(c, s, m->request_id);
+	started++;
+}
+
+void capsule_write_start(struct capsule_conn *c, const struct capsule *m)
+{
+	start(c, m, true);
+}
+
+void capsule_read_start(struct capsule_conn *c, const struct capsule *m)
+{
+	start(c, m, false);
+}
+
+int capsule_write_piece(struct capsule_stream *s, const struct capsule *m, struct slot *payload)
+{
+	(void)payload;
+	assert_int_equal(s->id, m->request_id);
+	pieces++;
+	return 0;
+}
+
+/* ---- the peer ---- */
+
+static struct engine_core core;
+static struct capsule_port caps = {.core = &core};
+static struct xconn xc;
+
+static void say(enum capsule_type type, uint64_t id)
+{
+	const struct capsule m = {.type = (uint8_t)type, .request_id = id};
+
+	received = &m;
+	assert_false(conn_rop->step(conn_rop));
+	assert_null(received);
+}
+
+/* Requests from @first on. */
+static void ask(uint64_t first, uint32_t n, enum capsule_type type)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		say(type, first + i);
+		assert_null(refused);
+	}
+}
+
+static void end_stream(uint64_t id)
+{
+	list_for_each (l, &conn->streams) {
+		struct capsule_stream *s = container_of(l, struct capsule_stream, link);
+
+		if (s->id == id)
+			stream_ready(s);
+	}
+	assert_false(conn_rop->step(conn_rop));
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	list_init(&caps.conns);
+	received = NULL;
+	refused = NULL;
+	started = cancelled = pieces = 0;
+	capsule_accept(&caps, &xc);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	conn->link.rc = -ECONNRESET;
+	conn->link.gone = true;
+	list_for_each (l, &conn->streams)
+		container_of(l, struct capsule_stream, link)->ready = true;
+	assert_true(conn_rop->step(conn_rop));
+	conn_rop->free(conn_rop);
+	return 0;
+}
+
+/* ---- the cases ---- */
+
+static void requests_beyond_the_streams_begin_in_their_turn(void **state)
+{
+	(void)state;
+	ask(1, CAPS_STREAMS_MAX + 2, CAPSULE_READ);
+	assert_int_equal(started, CAPS_STREAMS_MAX);
+	assert_int_equal(conn->waiting_count, 2);
+	end_stream(7);
+	assert_int_equal(started, CAPS_STREAMS_MAX + 1);
+	assert_int_equal(conn->waiting_count, 1);
+	end_stream(8);
+	assert_int_equal(started, CAPS_STREAMS_MAX + 2);
+	assert_int_equal(conn->waiting_count, 0);
+}
+
+static void a_request_has_an_id_of_its_own(void **state)
+{
+	static const uint64_t taken[] = {1, CAPS_STREAMS_MAX, CAPS_STREAMS_MAX + 1,
+					 CAPS_STREAMS_MAX + 2};
+
+	(void)state;
+	ask(1, CAPS_STREAMS_MAX + 2, CAPSULE_OPEN_WRITE);
+	for (size_t i = 0; i < sizeof(taken) / sizeof(*taken); i++) {
+		refused = NULL;
+		say(CAPSULE_OPEN_WRITE, taken[i]);
+		assert_non_null(refused);
+	}
+	assert_int_equal(conn->waiting_count, 2);
+}
+
+static void requests_that_wait_have_a_bound(void **state)
+{
+	(void)state;
+	ask(1, CAPS_STREAMS_MAX + CAPS_WAITING_MAX, CAPSULE_READ);
+	assert_int_equal(conn->waiting_count, CAPS_WAITING_MAX);
+	say(CAPSULE_READ, 1000000);
+	assert_non_null(refused);
+	assert_int_equal(conn->waiting_count, CAPS_WAITING_MAX);
+	assert_int_equal(started, CAPS_STREAMS_MAX);
+}
+
+/* Each that waits is followed by a piece, or is cancelled. */
+static void streams_before_their_turn_have_a_bound(void **state)
+{
+	const uint32_t more = 2 * CAPS_STREAMS_MAX;
+	uint64_t id = CAPS_STREAMS_MAX + 1;
+
+	(void)state;
+	ask(1, CAPS_STREAMS_MAX, CAPSULE_OPEN_WRITE);
+	for (; id <= more; id++) {
+		ask(id, 1, CAPSULE_OPEN_WRITE);
+		say(id % 2 ? CAPSULE_WRITE : CAPSULE_CANCEL, id);
+		assert_null(refused);
+		assert_int_equal(started, id);
+	}
+	assert_int_equal(pieces, CAPS_STREAMS_MAX / 2);
+	assert_int_equal(cancelled, CAPS_STREAMS_MAX / 2);
+	ask(id, 1, CAPSULE_OPEN_WRITE);
+	say(CAPSULE_WRITE, id);
+	assert_non_null(refused);
+	assert_int_equal(started, more);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(requests_beyond_the_streams_begin_in_their_turn),
+		T(a_request_has_an_id_of_its_own),
+		T(requests_that_wait_have_a_bound),
+		T(streams_before_their_turn_have_a_bound),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
