@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * Test code: content_test_fixture - HDFS, and the rest of the mount, as the end of a write sees them
+ * Test code: content_test_fixture - HDFS and the rest of the mount, as the end of a write sees them
  *
  * Idea: HDFS is a few files in memory, of blocks of BLOCK bytes. The calls of libdfsclient that
  * content_close.c, content_stream.c and publish.c make are answered from them; one call can be made
