@@ -70,9 +70,9 @@ struct pool *capsule_landing(const struct engine_core *core)
 	return core->caps ? core->caps->landing : NULL;
 }
 
-static int start(struct engine_core *core, const struct engine_core *first, struct err *err)
+static int start(struct engine_core *core, const struct engine_core *first,
+		 const struct verbs_tuning *tuning, struct err *err)
 {
-	struct verbs_tuning tuning;
 	struct verbs_opts vo = {
 		.protocol = &capsule_link,
 		.role = CAPSULE_PEER,
@@ -81,7 +81,7 @@ static int start(struct engine_core *core, const struct engine_core *first, stru
 		.passive = true,
 		.active = true,
 		.share = first->caps ? first->caps->verbs : NULL,
-		.tuning = &tuning,
+		.tuning = tuning,
 	};
 	struct xlistener_opts lo = {.addr = core->dn->data_addr, .accepted = capsule_accept};
 	struct capsule_port *caps = calloc(1, sizeof(*caps));
@@ -101,8 +101,6 @@ static int start(struct engine_core *core, const struct engine_core *first, stru
 		caps->dial_ns = core->waits.read_ns;
 	if (rc == 0)
 		rc = receives(core, &vo.srq_depth, err);
-	if (rc == 0)
-		rc = verbs_tuning_read(core->dn->conf, &tuning, err);
 	if (rc == 0)
 		rc = landing_new(caps, err);
 	vo.landing = caps->landing;
@@ -124,8 +122,9 @@ int capsule_start(struct engine_core *core, const struct engine_core *first, str
 {
 	const bool tells = core == first;
 	struct err why = ERR_INIT;
+	struct verbs_tuning tuning;
 	char addr[NET_TEXT_MAX];
-	int rc = check_keys(core, err);
+	int rc = check_keys(core, err) ?: verbs_tuning_read(core->dn->conf, &tuning, err);
 
 	if (rc < 0)
 		return rc;
@@ -134,7 +133,7 @@ int capsule_start(struct engine_core *core, const struct engine_core *first, str
 			log_info("op=start: no RDMA: dfs.rdma.enabled is false");
 		return 0;
 	}
-	rc = start(core, first, &why);
+	rc = start(core, first, &tuning, &why);
 	if (rc < 0 && is_set(core, "dfs.rdma.enabled", "true")) {
 		if (err)
 			*err = why;

@@ -127,7 +127,7 @@ static struct overlay *as_written_down(void)
 
 /* ---- publications ---- */
 
-static void test_a_file_has_the_length_it_was_given(void **state)
+static void a_file_has_the_length_it_was_given(void **state)
 {
 	static const uint64_t lengths[] = {BLOCK + 100, 2 * BLOCK, 3 * BLOCK + 1,
 					   LENGTH + 5,  4 * BLOCK, 5 * BLOCK + 7};
@@ -143,7 +143,7 @@ static void test_a_file_has_the_length_it_was_given(void **state)
 		}
 }
 
-static void test_a_publication_done_unheard_is_made_good_by_the_next(void **state)
+static void a_publication_done_unheard_is_made_good_by_the_next(void **state)
 {
 	(void)state;
 	for (int whole = 0; whole < 2; whole++) {
@@ -168,7 +168,7 @@ static void look_for_new_id(void)
 	overlay_leave(now);
 }
 
-static void test_the_new_file_is_written_down_before_it_takes_the_place(void **state)
+static void the_new_file_is_written_down_before_it_takes_the_place(void **state)
 {
 	static const char *const calls[] = {"replace_blocks", "rename"};
 
@@ -191,7 +191,7 @@ static void others_change_its_rights(void)
 	hdfs.file[0].mode = 0600;
 }
 
-static void test_rights_that_change_while_a_file_is_copied_are_kept(void **state)
+static void rights_that_change_while_a_file_is_copied_are_kept(void **state)
 {
 	const struct file *f;
 
@@ -214,7 +214,7 @@ static void look_for_all_that_is_cut(void)
 	fail_at("append", -ETIMEDOUT, false);
 }
 
-static void test_a_rewrite_that_is_cut_short_is_finished_by_the_next_mount(void **state)
+static void a_rewrite_that_is_cut_short_is_finished_by_the_next_mount(void **state)
 {
 	(void)state;
 	change("new", BLOCK + 7);
@@ -231,7 +231,7 @@ static void test_a_rewrite_that_is_cut_short_is_finished_by_the_next_mount(void 
 
 /* ---- fsync and close ---- */
 
-static void test_a_sync_of_an_append_covers_what_was_there_before(void **state)
+static void a_sync_of_an_append_covers_what_was_there_before(void **state)
 {
 	struct handle h = {.in = in, .user = &user};
 
@@ -251,7 +251,7 @@ static void test_a_sync_of_an_append_covers_what_was_there_before(void **state)
 	}
 }
 
-static void test_bytes_that_are_missing_after_a_close_that_failed_are_told(void **state)
+static void bytes_that_are_missing_after_a_close_that_failed_are_told(void **state)
 {
 	static const struct {
 		uint64_t there;
@@ -276,13 +276,13 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		CASE(test_a_file_has_the_length_it_was_given),
-		CASE(test_a_publication_done_unheard_is_made_good_by_the_next),
-		CASE(test_the_new_file_is_written_down_before_it_takes_the_place),
-		CASE(test_rights_that_change_while_a_file_is_copied_are_kept),
-		CASE(test_a_rewrite_that_is_cut_short_is_finished_by_the_next_mount),
-		CASE(test_a_sync_of_an_append_covers_what_was_there_before),
-		CASE(test_bytes_that_are_missing_after_a_close_that_failed_are_told),
+		CASE(a_file_has_the_length_it_was_given),
+		CASE(a_publication_done_unheard_is_made_good_by_the_next),
+		CASE(the_new_file_is_written_down_before_it_takes_the_place),
+		CASE(rights_that_change_while_a_file_is_copied_are_kept),
+		CASE(a_rewrite_that_is_cut_short_is_finished_by_the_next_mount),
+		CASE(a_sync_of_an_append_covers_what_was_there_before),
+		CASE(bytes_that_are_missing_after_a_close_that_failed_are_told),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
