@@ -10,25 +10,28 @@
 
 static atomic_int probe_fails, probe_ms, probes; /* with this error; takes so long; ended */
 static atomic_bool hangs;                        /* a sync of finished blocks does */
+static atomic_bool new_pool_hangs;               /* so does what makes one on the second volume */
 
 int __real_fsync(int fd);
 int __real_fdatasync(int fd);
 int __wrap_fsync(int fd);
 int __wrap_fdatasync(int fd);
 
-static bool is_probe(int fd)
+static bool is_in(int fd, const char *part)
 {
 	char link[64], path[256] = "";
 
 	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	return readlink(link, path, sizeof(path) - 1) > 0 && strstr(path, "/.probe");
+	return readlink(link, path, sizeof(path) - 1) > 0 && strstr(path, part);
 }
 
 int __wrap_fsync(int fd)
 {
 	const int ms = probe_ms, e = probe_fails;
 
-	if (!is_probe(fd))
+	while (new_pool_hangs && is_in(fd, "/dn2/current/" POOL))
+		nap();
+	if (!is_in(fd, "/.probe"))
 		return __real_fsync(fd);
 	nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
 	probes++;
@@ -48,8 +51,15 @@ int __wrap_fdatasync(int fd)
 static int setup_disk(void **state)
 {
 	probe_fails = probe_ms = 0;
-	hangs = false;
+	hangs = new_pool_hangs = false;
 	return setup(state);
+}
+
+static int setup_two_closed(void **state)
+{
+	probe_fails = probe_ms = 0;
+	*state = fix_new(2, STORAGE_DISK);
+	return 0;
 }
 
 /* Whether it has come to @want. */
@@ -92,6 +102,22 @@ static void another_directory_in_its_place_is_a_failed_volume(void **state)
 	assert_int_equal(system(cmd), 0);
 	store_volume_suspect(f->s, f->s->volumes[0].uuid);
 	assert_int_equal(store_failed_count(f->s), 1);
+}
+
+/* It opens, and hangs when the NameNode has told which pool it is for. */
+static void a_volume_that_hangs_while_a_pool_is_attached_is_left_out(void **state)
+{
+	struct fix *f = *state;
+
+	f->opts.answer_ms = 400;
+	f->opts.failed_tolerated = 1;
+	new_pool_hangs = true;
+	assert_int_equal(fix_open(f), 0);
+	assert_int_equal(store_failed_count(f->s), 1);
+	assert_int_equal(f->seen.failed, 1);
+	new_pool_hangs = false;
+	assert_true(reaches(&f->seen.back, 1));
+	assert_int_equal(store_failed_count(f->s), 0);
 }
 
 /* ---- what it comes back for ---- */
@@ -176,6 +202,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(what_is_not_the_fault_of_the_disk_leaves_the_volume_in_service),
 		T(another_directory_in_its_place_is_a_failed_volume),
+		cmocka_unit_test_setup_teardown(
+			a_volume_that_hangs_while_a_pool_is_attached_is_left_out, setup_two_closed,
+			teardown),
 		T(a_volume_comes_back_when_it_answers_in_time),
 		T(who_waits_for_a_sync_is_told_when_the_volume_goes),
 	};
