@@ -342,12 +342,6 @@ static void on_received(struct verbs *v, struct vdev *d, const struct ibv_wc *wc
 		vconn_message(c, rx);
 }
 
-void vdev_drain(struct vdev *d)
-{
-	for (int i = 0; d && i < DRAIN_ROUNDS && vdev_poll(&d->poller); i++)
-		;
-}
-
 /* The event first: one for a completion that comes behind the look at the queue stays, and wakes
  * us. */
 static bool take_event(struct vdev *d)
@@ -362,9 +356,8 @@ static bool take_event(struct vdev *d)
 	return true;
 }
 
-int vdev_poll(struct poller *p)
+static int poll_queue(struct vdev *d)
 {
-	struct vdev *d = container_of(p, struct vdev, poller);
 	struct ibv_wc wc[VERBS_BATCH];
 	const bool event = take_event(d); /* counts, too: the queue is not armed any more */
 	int n = ibv_poll_cq(d->cq, VERBS_BATCH, wc);
@@ -377,6 +370,22 @@ int vdev_poll(struct poller *p)
 	}
 	vdev_post_granted(d);
 	return (n > 0 ? n : 0) + event;
+}
+
+void vdev_drain(struct vdev *d)
+{
+	for (int i = 0; d && i < DRAIN_ROUNDS && poll_queue(d); i++)
+		;
+}
+
+int vdev_poll(struct poller *p)
+{
+	struct vdev *d = container_of(p, struct vdev, poller);
+	const int n = poll_queue(d);
+
+	if (d->failed && vdev_is_over(d))
+		vdev_free(d);
+	return n;
 }
 
 int vdev_arm(struct poller *p)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/transport/verbs_internal.h"
 
@@ -77,6 +78,7 @@ static int make_qp(struct vconn *c, struct err *err)
 	if (!vdev_cqes_admit(d, 1 + own)) /* one for the drain marker */
 		return err_set(err, -EBUSY, "the completion queue is full");
 	c->cm_dev = d;
+	vdev_use(d);
 	c->cqes = 1;
 	c->rx_count = own;
 	c->sq_depth = lesser(VERBS_SQ_DEPTH, d->attr.max_qp_wr);
@@ -321,8 +323,10 @@ fail:
 		rdma_destroy_qp(id);
 	vconn_rx_free(c);
 	free(c->rx);
-	if (c->cm_dev)
+	if (c->cm_dev) {
 		atomic_fetch_add(&c->cm_dev->cqe_left, (int)(c->cqes + c->rx_count));
+		vdev_leave(c->cm_dev);
+	}
 	free(c);
 	return NULL;
 }
@@ -383,6 +387,25 @@ static void do_accept(struct vconn *c)
 		vconn_mail_failed(c, rc, "rdma_accept: %s", err_name(rc));
 }
 
+/* *ret_id also when it fails. */
+static int listen_on(struct verbs_control *k, const struct net_addr *a, struct rdma_cm_id **ret_id)
+{
+	int rc = ret_errno(rdma_create_id(k->channel, ret_id, NULL, RDMA_PS_TCP));
+
+	if (!rc)
+		rc = ret_errno(rdma_bind_addr(*ret_id, (struct sockaddr *)(uintptr_t)&a->sa));
+	return rc ?: ret_errno(rdma_listen(*ret_id, BACKLOG));
+}
+
+/* Under the lock. */
+static const struct verbs *who_listens(const struct verbs_control *k)
+{
+	list_for_each (l, &k->verbs)
+		if (container_of(l, struct verbs, control_link)->listening)
+			return container_of(l, struct verbs, control_link);
+	return NULL;
+}
+
 int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *err)
 {
 	struct verbs_control *k = v->control;
@@ -400,11 +423,7 @@ int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *er
 	pthread_mutex_unlock(&k->lock);
 	if (!first)
 		return 0;
-	rc = ret_errno(rdma_create_id(k->channel, &id, NULL, RDMA_PS_TCP));
-	if (!rc)
-		rc = ret_errno(rdma_bind_addr(id, (struct sockaddr *)(uintptr_t)&o->addr.sa));
-	if (!rc)
-		rc = ret_errno(rdma_listen(id, BACKLOG));
+	rc = listen_on(k, &o->addr, &id);
 	pthread_mutex_lock(&k->lock);
 	k->listen_id = id;
 	pthread_mutex_unlock(&k->lock);
@@ -419,19 +438,47 @@ void verbs_unlisten(struct verbs *v)
 {
 	struct verbs_control *k = v->control;
 	struct rdma_cm_id *id = NULL;
-	bool others = false;
 
 	pthread_mutex_lock(&k->lock);
 	v->listening = false;
-	list_for_each (l, &k->verbs)
-		others |= container_of(l, struct verbs, control_link)->listening;
-	if (!others) {
+	if (!who_listens(k)) {
 		id = k->listen_id;
 		k->listen_id = NULL;
 	}
 	pthread_mutex_unlock(&k->lock);
 	if (id)
 		rdma_destroy_id(id); /* waits for the control thread, so not under the lock */
+}
+
+void cm_listen_again(struct verbs_control *k)
+{
+	struct net_addr at = {0};
+	struct rdma_cm_id *id = NULL;
+	char text[NET_TEXT_MAX];
+	const struct verbs *v;
+	bool wanted, taken = false;
+
+	pthread_mutex_lock(&k->lock);
+	v = who_listens(k);
+	wanted = v && !k->listen_id;
+	if (wanted)
+		at = v->listener.addr;
+	pthread_mutex_unlock(&k->lock);
+	k->listener_lost = wanted;
+	if (!wanted)
+		return;
+	if (!listen_on(k, &at, &id)) {
+		pthread_mutex_lock(&k->lock);
+		taken = who_listens(k) && !k->listen_id;
+		if (taken)
+			k->listen_id = id;
+		pthread_mutex_unlock(&k->lock);
+		k->listener_lost = false;
+	}
+	if (taken)
+		log_info("op=rdma listen=%s: the device is back", net_text(&at, text));
+	else if (id)
+		rdma_destroy_id(id);
 }
 
 /* ---- events ---- */
@@ -474,6 +521,25 @@ static void on_event(struct vconn *c, const struct rdma_cm_event *ev, const void
 	}
 }
 
+/* The driver waits until every id on the device is destroyed, the listener's too; the others' go
+ * with their connections. */
+static void on_removal(struct verbs_control *k, struct rdma_cm_id *id,
+		       const struct ibv_context *ctx)
+{
+	bool listens;
+
+	card_failed(k, ctx);
+	pthread_mutex_lock(&k->lock);
+	listens = k->listen_id == id;
+	if (listens)
+		k->listen_id = NULL;
+	pthread_mutex_unlock(&k->lock);
+	if (!listens)
+		return;
+	k->listener_lost = true;
+	rdma_destroy_id(id);
+}
+
 /* Copy, ack, act: destroying an id with an unacked event would block. The listener's may be gone
  * once its event is acked. */
 void cm_events(struct verbs_control *k)
@@ -483,12 +549,15 @@ void cm_events(struct verbs_control *k)
 	for (int n = 0; n < CM_EVENTS_PER_TURN && rdma_get_cm_event(k->channel, &ev) == 0; n++) {
 		struct vconn *c = ev->id->context;
 		struct rdma_cm_event copy = *ev;
+		const struct ibv_context *ctx = ev->id->verbs;
 		uint8_t data[256];
 		size_t len = ev->param.conn.private_data ? ev->param.conn.private_data_len : 0;
 
 		if (len)
 			memcpy(data, ev->param.conn.private_data, len);
 		rdma_ack_cm_event(ev);
+		if (copy.event == RDMA_CM_EVENT_DEVICE_REMOVAL)
+			on_removal(k, copy.id, ctx);
 		if (copy.event == RDMA_CM_EVENT_CONNECT_REQUEST)
 			on_request(k, copy.id, &copy.param.conn, data, len);
 		else if (c) /* else of the listener: nothing we could do about it */

@@ -118,6 +118,7 @@ static void vconn_end(struct vconn *c)
 	if (c->cm_dev) {
 		vconn_rx_end(c);
 		vdev_cqes_put(c->cm_dev, c->cqes + c->rx_count);
+		vdev_leave(c->cm_dev);
 	}
 	vconn_leave(c);
 	if (c->x.gone)

@@ -18,6 +18,7 @@
 
 #define CARDS_MAX 32
 #define EVENTS_PER_TURN 64
+#define AGAIN_MS 1000 /* between two looks for the listener's device */
 
 /* ---- asking, and telling ---- */
 
@@ -116,6 +117,42 @@ void vdev_mail(struct vdev *d, uint32_t event)
 	pthread_mutex_unlock(&k->lock);
 }
 
+void vdev_use(struct vdev *d)
+{
+	struct verbs_control *k = d->v->control;
+
+	pthread_mutex_lock(&k->lock);
+	d->users++;
+	pthread_mutex_unlock(&k->lock);
+}
+
+void vdev_leave(struct vdev *d)
+{
+	struct verbs_control *k = d->v->control;
+
+	pthread_mutex_lock(&k->lock);
+	d->users--;
+	if (atomic_load(&d->broken))
+		tell(d->v); /* its reactor may sleep; behind this the device may be gone */
+	pthread_mutex_unlock(&k->lock);
+}
+
+bool vdev_is_over(struct vdev *d)
+{
+	struct verbs_control *k = d->v->control;
+	bool over;
+
+	pthread_mutex_lock(&k->lock);
+	/* who asks for a broken one gets none, so it is not used again */
+	over = atomic_load(&d->broken) && !d->users && !d->events && !d->rx_is_coming;
+	if (over) {
+		list_del(&d->card_link);
+		wake_control(k);
+	}
+	pthread_mutex_unlock(&k->lock);
+	return over;
+}
+
 /* ---- devices ---- */
 
 static struct vcard *card_new(struct verbs_control *k, struct ibv_context *ctx)
@@ -179,8 +216,7 @@ struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, 
 	failed = !card || card->failed || (d && atomic_load(&d->broken));
 	pthread_mutex_unlock(&k->lock);
 	if (failed) {
-		*ret_rc = err_set(err, -ENODEV, "RDMA device %s has failed",
-				  ibv_get_device_name(ctx->device));
+		*ret_rc = err_set(err, -ENODEV, "the RDMA device has failed or gone");
 		return NULL;
 	}
 	*ret_rc = 0;
@@ -196,38 +232,92 @@ struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, 
 	return d;
 }
 
-static void card_failed(struct verbs_control *k, struct vcard *card)
+static void fail_card(struct vcard *card)
 {
-	pthread_mutex_lock(&k->lock);
 	card->failed = true;
 	list_for_each (l, &card->devs)
 		post_dev_mail(container_of(l, struct vdev, card_link), DEV_FAILED);
+}
+
+void card_failed(struct verbs_control *k, const struct ibv_context *ctx)
+{
+	pthread_mutex_lock(&k->lock);
+	list_for_each (l, &k->cards) {
+		struct vcard *card = container_of(l, struct vcard, link);
+
+		if (card->ctx == ctx && !card->failed) {
+			log_warn("op=rdma device=%s: it has failed or gone; its connections end",
+				 ibv_get_device_name(ctx->device));
+			fail_card(card);
+		}
+	}
 	pthread_mutex_unlock(&k->lock);
 }
 
-/* Whose @queue is; NULL: of a reactor that has left, or of somebody else in this process. */
-static struct vdev *dev_by_queue(struct verbs_control *k, struct vcard *card, const void *queue)
+/* A device that has gone is kept open by those who have something on it, and its driver may wait
+ * for that. librdmacm closes it when it looks which devices there are. */
+static void cards_let_go(struct verbs_control *k)
 {
-	struct vdev *found = NULL;
+	struct ibv_context **all;
+	bool any = false;
 
-	pthread_mutex_lock(&k->lock);
+	for (;;) {
+		struct vcard *over = NULL;
+
+		pthread_mutex_lock(&k->lock);
+		list_for_each (l, &k->cards) {
+			struct vcard *card = container_of(l, struct vcard, link);
+
+			if (card->failed && list_empty(&card->devs))
+				over = card;
+		}
+		if (over)
+			list_del(&over->link);
+		pthread_mutex_unlock(&k->lock);
+		if (!over)
+			break;
+		rdma_free_devices(over->held);
+		free(over);
+		any = true;
+	}
+	all = any ? rdma_get_devices(NULL) : NULL;
+	if (all)
+		rdma_free_devices(all);
+}
+
+/* Under the lock: whose @queue is; NULL: of a reactor that has left, or of somebody else in this
+ * process. */
+static struct vdev *dev_by_queue(struct vcard *card, const void *queue)
+{
 	list_for_each (l, &card->devs) {
 		struct vdev *d = container_of(l, struct vdev, card_link);
 
 		if (d->cq == queue || d->srq == queue)
-			found = d;
+			return d;
 	}
-	pthread_mutex_unlock(&k->lock);
-	return found;
+	return NULL;
 }
 
 static void on_queue_event(struct verbs_control *k, struct vcard *card, const void *queue,
 			   uint32_t event)
 {
-	struct vdev *d = dev_by_queue(k, card, queue);
+	struct vdev *d;
 
+	pthread_mutex_lock(&k->lock);
+	d = dev_by_queue(card, queue);
 	if (d)
-		vdev_mail(d, event);
+		post_dev_mail(d, event);
+	pthread_mutex_unlock(&k->lock);
+}
+
+static bool is_ours(struct verbs_control *k, struct vcard *card, const struct ibv_qp *qp)
+{
+	bool ours;
+
+	pthread_mutex_lock(&k->lock);
+	ours = dev_by_queue(card, qp->send_cq) != NULL;
+	pthread_mutex_unlock(&k->lock);
+	return ours;
 }
 
 static void on_qp_event(struct vconn *c, enum ibv_event_type type)
@@ -253,7 +343,7 @@ static void on_async(struct verbs_control *k, struct vcard *card, const struct i
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
-		if (dev_by_queue(k, card, e->element.qp->send_cq))
+		if (is_ours(k, card, e->element.qp))
 			on_qp_event(e->element.qp->qp_context, e->event_type);
 		break;
 	case IBV_EVENT_CQ_ERR:
@@ -266,7 +356,7 @@ static void on_async(struct verbs_control *k, struct vcard *card, const struct i
 		on_queue_event(k, card, e->element.srq, DEV_SRQ_LIMIT);
 		break;
 	case IBV_EVENT_DEVICE_FATAL:
-		card_failed(k, card);
+		card_failed(k, card->ctx);
 		break;
 	default: /* PORT_ERR, PORT_ACTIVE, GID_CHANGE, ... */
 		break;
@@ -333,6 +423,9 @@ static void *control_main(void *arg)
 	while (!is_stopped(k)) {
 		nfds_t n = 0;
 
+		cards_let_go(k);
+		if (k->listener_lost)
+			cm_listen_again(k);
 		fds[0] = (struct pollfd){.fd = k->wake, .events = POLLIN};
 		fds[1] = (struct pollfd){.fd = k->channel->fd, .events = POLLIN};
 		list_for_each (l, &k->cards) {
@@ -344,13 +437,13 @@ static void *control_main(void *arg)
 			if (++n == CARDS_MAX)
 				break;
 		}
-		if (poll(fds, 2 + n, -1) < 0)
+		if (poll(fds, 2 + n, k->listener_lost ? AGAIN_MS : -1) < 0)
 			continue; /* EINTR: no signal comes here, but a debugger does */
 		for (nfds_t i = 0; i < n; i++)
 			if (fds[2 + i].revents & POLLIN)
 				card_events(k, cards[i]);
 			else if (fds[2 + i].revents) /* it has gone, and tells no more */
-				card_failed(k, cards[i]);
+				card_failed(k, cards[i]->ctx);
 		if (fds[1].revents)
 			cm_events(k);
 		if (fds[0].revents)

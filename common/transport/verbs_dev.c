@@ -190,16 +190,26 @@ static int dev_setup(struct vdev *d)
 	return tx_new(d);
 }
 
-struct ibv_context **device_hold(const struct ibv_context *ctx)
+struct ibv_context **device_hold(struct ibv_context *ctx)
 {
-	struct ibv_context **all = rdma_get_devices(NULL);
+	struct ibv_context **all = rdma_get_devices(NULL),
+			   **held = calloc(2, sizeof(struct ibv_context *));
+	int n = 0;
 
-	for (int i = 0; all && all[i]; i++)
+	for (int i = 0; all && held && all[i]; i++)
 		if (all[i] == ctx)
-			return all;
+			held[0] = ctx; /* and is not given back with the others */
+		else
+			all[n++] = all[i];
+	if (all && held)
+		all[n] = NULL;
 	if (all)
 		rdma_free_devices(all);
-	return NULL;
+	if (held && !held[0]) {
+		free(held);
+		held = NULL;
+	}
+	return held;
 }
 
 int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct err *err)

@@ -206,6 +206,7 @@ struct vdev {                  /* one RDMA device as one reactor uses it */
 	bool failed;          /* it takes no receives any more: nobody new is accepted */
 	atomic_bool broken;   /* the device, or this queue, is in error: no new connections */
 	uint32_t events;      /* of DEV_*, under verbs_control.lock */
+	uint32_t users;       /* connections that have it, under verbs_control.lock */
 	atomic_int cqe_left;  /* completions not promised to a connection */
 	uint32_t inline_max;  /* C: asked for; less where the device does not have it */
 	uint32_t payload_max; /* that rides along and lands in a slot; 0: the device cannot */
@@ -256,7 +257,7 @@ struct vcard { /* a device, of all reactors */
 	struct ibv_context *ctx;
 	struct ibv_context **held; /* see device_hold() */
 	struct list devs;          /* under verbs_control.lock */
-	bool failed;               /* C */
+	bool failed;               /* C; it goes when nothing is left on it */
 };
 
 struct verbs_control {
@@ -271,6 +272,7 @@ struct verbs_control {
 	bool woken, stop;
 	bool hears; /* the devices' events are read: those who share this accept connections */
 	struct rdma_cm_id *listen_id;
+	bool listener_lost;                    /* its device went away: C tries again */
 	const struct verbs_protocol *protocol; /* of who listens */
 	struct verbs *last; /* that got a request: who comes behind it goes first among equals */
 };
@@ -288,6 +290,15 @@ void vconn_mail(struct vconn *c, enum vmail what);
 void vconn_mail_failed(struct vconn *c, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void vdev_mail(struct vdev *d, uint32_t event);
+/** Under no lock: a connection has @d, or has it no more. Then the reactor looks whether a device
+ *  that has failed can go. */
+void vdev_use(struct vdev *d);
+void vdev_leave(struct vdev *d);
+/** The reactor's, of a device that has failed: true when nobody has it or will, and the control
+ *  thread does not know it any more. vdev_free() follows. */
+bool vdev_is_over(struct vdev *d);
+/** The device has failed, or went away. */
+void card_failed(struct verbs_control *k, const struct ibv_context *ctx);
 /** What the device has to tell. Queues of others, whom it tells by the same descriptor, are left
  *  alone. */
 void card_events(struct verbs_control *k, struct vcard *card);
@@ -302,12 +313,15 @@ bool control_has_receives(const struct verbs *v, const struct ibv_context *ctx);
 struct verbs *cm_choose(struct verbs_control *k, const struct ibv_context *ctx,
 			enum verbs_reject *ret_why);
 void cm_events(struct verbs_control *k);
+/** The device of the listener may be there again. */
+void cm_listen_again(struct verbs_control *k);
 void cm_do(struct vconn *c, uint32_t todo);
 
 /* verbs_dev.c */
-/** librdmacm closes a device that has gone as soon as nobody holds it. What is returned goes to
- *  rdma_free_devices() when nothing of @ctx is left; NULL: it has gone already, or no memory. */
-struct ibv_context **device_hold(const struct ibv_context *ctx);
+/** librdmacm closes a device that has gone as soon as nobody holds it. What is returned holds this
+ *  one alone, and goes to rdma_free_devices(), which free()s it, when nothing of @ctx is left.
+ *  NULL: it has gone already, or no memory. */
+struct ibv_context **device_hold(struct ibv_context *ctx);
 /** Any thread: all of it that needs no pool. */
 int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct err *err);
 /** The reactor's: receives are posted, and it is polled. */
