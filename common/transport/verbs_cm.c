@@ -79,6 +79,7 @@ static int make_qp(struct vconn *c, struct err *err)
 		return err_set(err, -EBUSY, "the completion queue is full");
 	c->cm_dev = d;
 	vdev_use(d);
+	card_watch(c->v->control, c->id);
 	c->cqes = 1;
 	c->rx_count = own;
 	c->sq_depth = lesser(VERBS_SQ_DEPTH, d->attr.max_qp_wr);

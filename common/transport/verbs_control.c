@@ -254,12 +254,36 @@ void card_failed(struct verbs_control *k, const struct ibv_context *ctx)
 	pthread_mutex_unlock(&k->lock);
 }
 
+void card_watch(struct verbs_control *k, struct rdma_cm_id *id)
+{
+	struct vcard *card = NULL;
+	struct sockaddr_storage at;
+
+	pthread_mutex_lock(&k->lock);
+	list_for_each (l, &k->cards)
+		if (container_of(l, struct vcard, link)->ctx == id->verbs)
+			card = container_of(l, struct vcard, link);
+	pthread_mutex_unlock(&k->lock);
+	if (!card || card->sentry || card->failed ||
+	    rdma_create_id(k->channel, &card->sentry, NULL, RDMA_PS_TCP))
+		return;
+	memcpy(&at, rdma_get_local_addr(id), sizeof(at));
+	if (at.ss_family == AF_INET6)
+		((struct sockaddr_in6 *)&at)->sin6_port = 0;
+	else
+		((struct sockaddr_in *)&at)->sin_port = 0;
+	if (rdma_bind_addr(card->sentry, (struct sockaddr *)&at)) {
+		(void)rdma_destroy_id(card->sentry);
+		card->sentry = NULL;
+	}
+}
+
 /* A device that has gone is kept open by those who have something on it, and its driver may wait
  * for that. librdmacm closes it when it looks which devices there are. */
-static void cards_let_go(struct verbs_control *k)
+void cards_let_go(struct verbs_control *k)
 {
 	struct ibv_context **all;
-	bool any = false;
+	bool any = false, more;
 
 	for (;;) {
 		struct vcard *over = NULL;
@@ -268,14 +292,20 @@ static void cards_let_go(struct verbs_control *k)
 		list_for_each (l, &k->cards) {
 			struct vcard *card = container_of(l, struct vcard, link);
 
-			if (card->failed && list_empty(&card->devs))
+			if (card->failed && (card->sentry || list_empty(&card->devs)))
 				over = card;
 		}
-		if (over)
+		more = over && !list_empty(&over->devs);
+		if (over && !more)
 			list_del(&over->link);
 		pthread_mutex_unlock(&k->lock);
 		if (!over)
 			break;
+		if (over->sentry)
+			(void)rdma_destroy_id(over->sentry);
+		over->sentry = NULL;
+		if (more)
+			continue;
 		rdma_free_devices(over->held);
 		free(over);
 		any = true;
@@ -473,6 +503,8 @@ static void control_free(struct verbs_control *k)
 	list_for_each (l, &k->cards) {
 		struct vcard *card = container_of(l, struct vcard, link);
 
+		if (card->sentry)
+			(void)rdma_destroy_id(card->sentry);
 		rdma_free_devices(card->held);
 		free(card);
 	}

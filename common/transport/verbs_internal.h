@@ -258,6 +258,7 @@ struct vcard { /* a device, of all reactors */
 	struct ibv_context **held; /* see device_hold() */
 	struct list devs;          /* under verbs_control.lock */
 	bool failed;               /* C; it goes when nothing is left on it */
+	struct rdma_cm_id *sentry; /* C: bound to it, so that its removal is told; or NULL */
 };
 
 struct verbs_control {
@@ -297,8 +298,13 @@ void vdev_leave(struct vdev *d);
 /** The reactor's, of a device that has failed: true when nobody has it or will, and the control
  *  thread does not know it any more. vdev_free() follows. */
 bool vdev_is_over(struct vdev *d);
+/** The control thread's: @id is on a device. From now on its removal is told, whichever of its
+ *  connections lives. */
+void card_watch(struct verbs_control *k, struct rdma_cm_id *id);
 /** The device has failed, or went away. */
 void card_failed(struct verbs_control *k, const struct ibv_context *ctx);
+/** The control thread's: devices that have failed go as far as nobody has them. */
+void cards_let_go(struct verbs_control *k);
 /** What the device has to tell. Queues of others, whom it tells by the same descriptor, are left
  *  alone. */
 void card_events(struct verbs_control *k, struct vcard *card);

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/log.h"
 #include "common/transport/verbs_internal.h"
 
 /* ---- the connection manager ---- */
@@ -110,7 +111,7 @@ void __wrap_rdma_free_devices(struct ibv_context **all)
 struct node {
 	struct verbs_control control;
 	struct verbs v;
-	struct vcard card;
+	struct vcard *card; /* it may be freed */
 	struct vdev d;
 	struct ibv_context ctx, other;
 	struct ibv_device device;
@@ -130,10 +131,12 @@ static int node_up(void **state)
 	n->v.poller.fd = -1;
 	n->ctx.device = n->other.device = &n->device;
 	n->d.v = &n->v;
-	n->card.ctx = &n->ctx;
-	list_init(&n->card.devs);
-	list_add_tail(&n->control.cards, &n->card.link);
-	list_add_tail(&n->card.devs, &n->d.card_link);
+	n->card = calloc(1, sizeof(*n->card));
+	n->card->ctx = &n->ctx;
+	n->card->held = calloc(2, sizeof(struct ibv_context *));
+	list_init(&n->card->devs);
+	list_add_tail(&n->control.cards, &n->card->link);
+	list_add_tail(&n->card->devs, &n->d.card_link);
 	list_add_tail(&n->control.verbs, &n->v.control_link);
 	n->v.opts.passive = true;
 	*state = n;
@@ -147,6 +150,10 @@ static int node_down(void **state)
 	verbs_unlisten(&n->v);
 	assert_int_equal(cm.ids, 0);
 	pthread_mutex_destroy(&n->control.lock);
+	if (!list_empty(&n->control.cards)) {
+		free(n->card->held);
+		free(n->card);
+	}
 	free(n);
 	return 0;
 }
@@ -180,7 +187,7 @@ static void a_device_goes_when_nobody_has_it(void **state)
 	assert_false(d->events);
 	card_failed(&n->control, &n->ctx);
 	assert_int_equal(d->events, DEV_FAILED);
-	assert_true(n->card.failed && atomic_load(&d->broken));
+	assert_true(n->card->failed && atomic_load(&d->broken));
 	d->events = 0; /* the reactor has heard it */
 	vdev_leave(d);
 	assert_false(vdev_is_over(d));
@@ -194,7 +201,35 @@ static void a_device_goes_when_nobody_has_it(void **state)
 	assert_false(vdev_is_over(d));
 	d->rx_is_coming = false;
 	assert_true(vdev_is_over(d));
-	assert_true(list_empty(&n->card.devs)); /* nobody is told of it, or by it, any more */
+	assert_true(list_empty(&n->card->devs)); /* nobody is told of it, or by it, any more */
+}
+
+/* Its last connection may have ended before the manager tells that the device goes. */
+static void the_end_of_a_device_without_connections_is_told(void **state)
+{
+	struct node *n = *state;
+	struct rdma_cm_id conn = {.verbs = &n->ctx};
+	struct net_addr at;
+	char text[NET_TEXT_MAX];
+	struct vcard *card = n->card;
+
+	assert_int_equal(net_resolve("10.9.0.1", 5000, &at, NULL), 0);
+	memcpy(rdma_get_local_addr(&conn), &at.sa, at.len);
+	card_watch(&n->control, &conn);
+	card_watch(&n->control, &conn); /* the next connection */
+	assert_int_equal(cm.ids, 1);
+	assert_string_equal(net_text(&cm.bound, text), "10.9.0.1:0");
+	card->sentry->verbs = &n->ctx;
+	goes(n, card->sentry);
+	assert_true(atomic_load(&n->d.broken));
+	cards_let_go(&n->control);
+	assert_int_equal(cm.ids, 0); /* the driver waits for that, too */
+	assert_false(list_empty(&n->control.cards));
+	n->d.events = 0;
+	assert_true(vdev_is_over(&n->d));
+	cards_let_go(&n->control);
+	assert_true(list_empty(&n->control.cards));
+	assert_int_equal(cm.lists, (uint32_t)-1); /* what was held */
 }
 
 static void one_device_is_held_not_all(void **state)
@@ -222,7 +257,7 @@ static void the_listener_goes_with_its_device_and_comes_back(void **state)
 
 	listens(n);
 	goes(n, k->listen_id);
-	assert_true(n->card.failed);
+	assert_true(n->card->failed);
 	assert_null(k->listen_id);
 	assert_int_equal(cm.ids, 0); /* the driver waits for that */
 	assert_true(k->listener_lost);
@@ -263,7 +298,7 @@ static void the_end_of_a_connections_device_leaves_the_listener(void **state)
 	goes(n, &id);
 	assert_non_null(n->control.listen_id);
 	assert_false(n->control.listener_lost);
-	assert_false(n->card.failed); /* it was another device's */
+	assert_false(n->card->failed); /* it was another device's */
 }
 
 int main(void)
@@ -271,11 +306,13 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, node_up, node_down)
 	const struct CMUnitTest tests[] = {
 		CASE(a_device_goes_when_nobody_has_it),
+		CASE(the_end_of_a_device_without_connections_is_told),
 		CASE(one_device_is_held_not_all),
 		CASE(the_listener_goes_with_its_device_and_comes_back),
 		CASE(nobody_listens_again_who_has_stopped),
 		CASE(the_end_of_a_connections_device_leaves_the_listener),
 	};
 
+	log_init("verbs_removal_test", LOG_ERROR);
 	return cmocka_run_group_tests_name("verbs_removal", tests, NULL, NULL);
 }
