@@ -457,6 +457,9 @@ int main(int argc, char **argv)
 	struct mount m = {.ready_fd = -1, .reads_ahead = ATOMIC_FLAG_INIT};
 	int rc = 0;
 
+	/* libibverbs: what was made on a device that has gone is freed, though the driver says
+	 * EIO */
+	(void)setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1", 0);
 	if (!options_parse(&m.opt, &args, &rc))
 		goto out;
 	log_init("dfs-fuse", m.opt.debug ? LOG_DEBUG : LOG_INFO);

@@ -383,8 +383,10 @@ int vdev_poll(struct poller *p)
 	struct vdev *d = container_of(p, struct vdev, poller);
 	const int n = poll_queue(d);
 
-	if (d->failed && vdev_is_over(d))
-		vdev_free(d);
+	if (d->failed && vdev_is_over(d)) {
+		d->v->closing_devs++;
+		vdev_part(d);
+	}
 	return n;
 }
 

@@ -32,9 +32,10 @@
  * device only to post, to poll, to ask for events, and to put a queue pair into error.
  * Devices: each reactor has one completion queue, one shared receive queue and one registration of
  * its pool on each. They are made in verbs_new(); for a device that appears later, when the first
- * connection comes over it. A device that fails or goes takes its connections with it (-ENODEV).
- * With the last of them all that was made on it goes, so that its driver can; when it is back it is
- * opened anew. A listener that was bound to its address listens again within a second or two.
+ * connection comes over it; so are all where nobody listens. A device that fails or goes takes its
+ * connections with it (-ENODEV). When the last of them has ended, what was made on the device is
+ * destroyed, so that its driver can go, too; the next connection makes it again. A listener on one
+ * address listens again within a second or two after that has a device.
  * Limits: connections per reactor by CQ (a quarter of it is for sending) and SRQ size; above,
  * requests are rejected with VERBS_BUSY.
  * Source: rdma_cm(7), ibv_post_send(3), hdfs-wire of this project: docs/wire.md.

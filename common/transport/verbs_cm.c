@@ -75,10 +75,11 @@ static int make_qp(struct vconn *c, struct err *err)
 		return rc;
 	own = c->active ? VERBS_ACTIVE_CREDITS : d->srq ? 0 : VERBS_OWN_PASSIVE;
 	own = lesser(own, d->attr.max_qp_wr);
-	if (!vdev_cqes_admit(d, 1 + own)) /* one for the drain marker */
+	if (!vdev_cqes_admit(d, 1 + own)) { /* one for the drain marker */
+		vdev_leave(d);
 		return err_set(err, -EBUSY, "the completion queue is full");
+	}
 	c->cm_dev = d;
-	vdev_use(d);
 	card_watch(c->v->control, c->id);
 	c->cqes = 1;
 	c->rx_count = own;
@@ -388,16 +389,6 @@ static void do_accept(struct vconn *c)
 		vconn_mail_failed(c, rc, "rdma_accept: %s", err_name(rc));
 }
 
-/* *ret_id also when it fails. */
-static int listen_on(struct verbs_control *k, const struct net_addr *a, struct rdma_cm_id **ret_id)
-{
-	int rc = ret_errno(rdma_create_id(k->channel, ret_id, NULL, RDMA_PS_TCP));
-
-	if (!rc)
-		rc = ret_errno(rdma_bind_addr(*ret_id, (struct sockaddr *)(uintptr_t)&a->sa));
-	return rc ?: ret_errno(rdma_listen(*ret_id, BACKLOG));
-}
-
 /* Under the lock. */
 static const struct verbs *who_listens(const struct verbs_control *k)
 {
@@ -407,32 +398,40 @@ static const struct verbs *who_listens(const struct verbs_control *k)
 	return NULL;
 }
 
+/* Under the lock, so that its removal finds it known. It waits for none of our threads. */
+static int listen_locked(struct verbs_control *k, const struct net_addr *a)
+{
+	struct rdma_cm_id *id = NULL;
+	int rc = ret_errno(rdma_create_id(k->channel, &id, NULL, RDMA_PS_TCP));
+
+	if (!rc)
+		rc = ret_errno(rdma_bind_addr(id, (struct sockaddr *)(uintptr_t)&a->sa));
+	if (!rc)
+		rc = ret_errno(rdma_listen(id, BACKLOG));
+	if (!rc)
+		k->listen_id = id;
+	else if (id)
+		(void)rdma_destroy_id(id); /* nothing has come over it */
+	return rc;
+}
+
 int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *err)
 {
 	struct verbs_control *k = v->control;
-	struct rdma_cm_id *id = NULL;
 	char text[NET_TEXT_MAX];
-	bool first;
 	int rc = 0;
 
 	assert(v->opts.passive);
 	pthread_mutex_lock(&k->lock);
-	first = !k->listen_id;
-	k->protocol = v->opts.protocol;
-	v->listener = *o;
-	v->listening = true;
-	pthread_mutex_unlock(&k->lock);
-	if (!first)
-		return 0;
-	rc = listen_on(k, &o->addr, &id);
-	pthread_mutex_lock(&k->lock);
-	k->listen_id = id;
-	pthread_mutex_unlock(&k->lock);
-	if (rc < 0) {
-		err_sys(err, rc, "RDMA cannot listen on %s", net_text(&o->addr, text));
-		verbs_unlisten(v);
+	if (!who_listens(k)) /* else it listens, or will when the device is back */
+		rc = listen_locked(k, &o->addr);
+	if (!rc) {
+		k->protocol = v->opts.protocol;
+		v->listener = *o;
+		v->listening = true;
 	}
-	return rc;
+	pthread_mutex_unlock(&k->lock);
+	return rc ? err_sys(err, rc, "RDMA cannot listen on %s", net_text(&o->addr, text)) : 0;
 }
 
 void verbs_unlisten(struct verbs *v)
@@ -454,32 +453,20 @@ void verbs_unlisten(struct verbs *v)
 void cm_listen_again(struct verbs_control *k)
 {
 	struct net_addr at = {0};
-	struct rdma_cm_id *id = NULL;
 	char text[NET_TEXT_MAX];
 	const struct verbs *v;
-	bool wanted, taken = false;
+	int rc = 0;
 
 	pthread_mutex_lock(&k->lock);
 	v = who_listens(k);
-	wanted = v && !k->listen_id;
-	if (wanted)
+	if (v && !k->listen_id) {
 		at = v->listener.addr;
-	pthread_mutex_unlock(&k->lock);
-	k->listener_lost = wanted;
-	if (!wanted)
-		return;
-	if (!listen_on(k, &at, &id)) {
-		pthread_mutex_lock(&k->lock);
-		taken = who_listens(k) && !k->listen_id;
-		if (taken)
-			k->listen_id = id;
-		pthread_mutex_unlock(&k->lock);
-		k->listener_lost = false;
+		rc = listen_locked(k, &at);
 	}
-	if (taken)
-		log_info("op=rdma listen=%s: the device is back", net_text(&at, text));
-	else if (id)
-		rdma_destroy_id(id);
+	pthread_mutex_unlock(&k->lock);
+	k->listener_lost = rc < 0;
+	if (at.len && !rc)
+		log_info("op=rdma listen=%s: it has a device again", net_text(&at, text));
 }
 
 /* ---- events ---- */
@@ -522,14 +509,15 @@ static void on_event(struct vconn *c, const struct rdma_cm_event *ev, const void
 	}
 }
 
-/* The driver waits until every id on the device is destroyed, the listener's too; the others' go
- * with their connections. */
+/* librdmacm keeps a device open while an id is on it: the listener's goes now, the others' with
+ * their connections. */
 static void on_removal(struct verbs_control *k, struct rdma_cm_id *id,
 		       const struct ibv_context *ctx)
 {
 	bool listens;
 
 	card_failed(k, ctx);
+	k->look_due = true;
 	pthread_mutex_lock(&k->lock);
 	listens = k->listen_id == id;
 	if (listens)

@@ -326,9 +326,16 @@ static void dev_event(struct vdev *d, uint32_t events)
 {
 	int rc;
 
+	if (events & DEV_CLOSED) {
+		d->v->closing_devs--;
+		vdev_forget(d);
+		vdev_free(d);
+		return;
+	}
 	if (events & DEV_JOIN && !d->joined) {
 		rc = vdev_join(d);
-		d->failed |= rc < 0;
+		if (rc < 0)
+			vdev_mail(d, DEV_FAILED); /* the next connection tries again */
 	}
 	if (events & DEV_RECEIVES)
 		vdev_chunk_join(d);
@@ -471,6 +478,7 @@ static struct verbs *verbs_alloc(struct reactor *r, const struct verbs_opts *o)
 
 int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret, struct err *err)
 {
+	bool good = !o->passive; /* who only connects opens a device with the first connection */
 	struct verbs *v;
 	int rc = verbs_probe(err);
 
@@ -488,10 +496,11 @@ int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret,
 	reactor_poller_add(r, &v->poller);
 	(void)verbs_mail_poll(&v->poller); /* joins the devices */
 	list_for_each (l, &v->devs)
-		if (!container_of(l, struct vdev, link)->failed) {
-			*ret = v;
-			return 0;
-		}
+		good |= !container_of(l, struct vdev, link)->failed;
+	if (good) {
+		*ret = v;
+		return 0;
+	}
 	verbs_free(v);
 	return err_set(err, -ENOMEM, "the pool has no slots for RDMA receives");
 }
@@ -501,7 +510,7 @@ static bool is_busy(const struct verbs *v)
 	list_for_each (l, &v->devs)
 		if (container_of(l, struct vdev, link)->rx_is_coming)
 			return true;
-	return atomic_load(&v->load);
+	return v->closing_devs || atomic_load(&v->load);
 }
 
 /* The reactor does not run any more: turn by hand until the queues are empty. False: some are not.
@@ -538,8 +547,13 @@ void verbs_free(struct verbs *v)
 		return; /* a device does not let go: better lost than written to */
 	reactor_poller_del(v->reactor, &v->poller);
 	verbs_control_leave(v);
-	list_for_each (l, &v->devs)
-		vdev_free(container_of(l, struct vdev, link));
+	list_for_each (l, &v->devs) {
+		struct vdev *d = container_of(l, struct vdev, link);
+
+		vdev_part(d);
+		vdev_close(d);
+		vdev_free(d);
+	}
 	(void)close(v->poller.fd);
 	free(v);
 }

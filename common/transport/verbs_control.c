@@ -18,7 +18,7 @@
 
 #define CARDS_MAX 32
 #define EVENTS_PER_TURN 64
-#define AGAIN_MS 1000 /* between two looks for the listener's device */
+#define AGAIN_MS 1000 /* at most between two looks whether a device has gone, or is back */
 
 /* ---- asking, and telling ---- */
 
@@ -30,7 +30,7 @@ static void ring(int fd)
 }
 
 /* Under the lock. */
-static void wake_control(struct verbs_control *k)
+void control_wake(struct verbs_control *k)
 {
 	if (!k->woken)
 		ring(k->wake);
@@ -45,7 +45,7 @@ void vconn_ask(struct vconn *c, enum vtodo what)
 	if (!c->todo)
 		list_add_tail(&k->todo, &c->todo_link);
 	c->todo |= what;
-	wake_control(k);
+	control_wake(k);
 	pthread_mutex_unlock(&k->lock);
 }
 
@@ -55,12 +55,12 @@ void vdev_ask_chunk(struct vdev *d)
 
 	pthread_mutex_lock(&k->lock);
 	list_add_tail(&k->chunks, &d->chunk_link);
-	wake_control(k);
+	control_wake(k);
 	pthread_mutex_unlock(&k->lock);
 }
 
 /* The reactor looks at has_mail in every turn; what is written to is for one that sleeps. */
-static void tell(struct verbs *v)
+void verbs_tell(struct verbs *v)
 {
 	if (!atomic_exchange(&v->has_mail, true))
 		ring(v->poller.fd);
@@ -71,7 +71,8 @@ static void post_mail(struct vconn *c, enum vmail what)
 	if (!c->mail)
 		list_add_tail(&c->v->mail, &c->mail_link);
 	c->mail |= what;
-	tell(c->v); /* under the lock: behind the last word the connection, and all, may be gone */
+	/* under the lock: behind the last word the connection, and all, may be gone */
+	verbs_tell(c->v);
 }
 
 void vconn_mail(struct vconn *c, enum vmail what)
@@ -99,13 +100,13 @@ void vconn_mail_failed(struct vconn *c, int rc, const char *fmt, ...)
 	pthread_mutex_unlock(&k->lock);
 }
 
-static void post_dev_mail(struct vdev *d, uint32_t event)
+void vdev_mail_locked(struct vdev *d, uint32_t event)
 {
 	d->events |= event;
 	if (event & DEV_FAILED)
 		atomic_store(&d->broken, true);
 	d->v->dev_mail = true;
-	tell(d->v);
+	verbs_tell(d->v);
 }
 
 void vdev_mail(struct vdev *d, uint32_t event)
@@ -113,207 +114,11 @@ void vdev_mail(struct vdev *d, uint32_t event)
 	struct verbs_control *k = d->v->control;
 
 	pthread_mutex_lock(&k->lock);
-	post_dev_mail(d, event);
+	vdev_mail_locked(d, event);
 	pthread_mutex_unlock(&k->lock);
 }
 
-void vdev_use(struct vdev *d)
-{
-	struct verbs_control *k = d->v->control;
-
-	pthread_mutex_lock(&k->lock);
-	d->users++;
-	pthread_mutex_unlock(&k->lock);
-}
-
-void vdev_leave(struct vdev *d)
-{
-	struct verbs_control *k = d->v->control;
-
-	pthread_mutex_lock(&k->lock);
-	d->users--;
-	if (atomic_load(&d->broken))
-		tell(d->v); /* its reactor may sleep; behind this the device may be gone */
-	pthread_mutex_unlock(&k->lock);
-}
-
-bool vdev_is_over(struct vdev *d)
-{
-	struct verbs_control *k = d->v->control;
-	bool over;
-
-	pthread_mutex_lock(&k->lock);
-	/* who asks for a broken one gets none, so it is not used again */
-	over = atomic_load(&d->broken) && !d->users && !d->events && !d->rx_is_coming;
-	if (over) {
-		list_del(&d->card_link);
-		wake_control(k);
-	}
-	pthread_mutex_unlock(&k->lock);
-	return over;
-}
-
-/* ---- devices ---- */
-
-static struct vcard *card_new(struct verbs_control *k, struct ibv_context *ctx)
-{
-	struct vcard *card = calloc(1, sizeof(*card));
-	const int flags = fcntl(ctx->async_fd, F_GETFL);
-
-	if (card)
-		card->held = device_hold(ctx);
-	if (!card || !card->held) {
-		free(card);
-		return NULL;
-	}
-	card->ctx = ctx;
-	list_init(&card->devs);
-	if (k->hears)
-		(void)fcntl(ctx->async_fd, F_SETFL, flags | O_NONBLOCK);
-	list_add_tail(&k->cards, &card->link);
-	return card;
-}
-
-static struct vcard *card_get(struct verbs_control *k, struct ibv_context *ctx)
-{
-	list_for_each (l, &k->cards)
-		if (container_of(l, struct vcard, link)->ctx == ctx)
-			return container_of(l, struct vcard, link);
-	return card_new(k, ctx);
-}
-
-static struct vdev *dev_find(const struct verbs *v, struct vcard *card)
-{
-	list_for_each (l, &card->devs)
-		if (container_of(l, struct vdev, card_link)->v == v)
-			return container_of(l, struct vdev, card_link);
-	return NULL;
-}
-
-bool control_has_receives(const struct verbs *v, const struct ibv_context *ctx)
-{
-	list_for_each (l, &v->control->cards) {
-		struct vcard *card = container_of(l, struct vcard, link);
-		const struct vdev *d = card->ctx == ctx ? dev_find(v, card) : NULL;
-
-		if (d)
-			return !d->srq || vdev_left(d) >= (int)VERBS_CREDITS_LEAST;
-	}
-	return true; /* it is made when the first connection comes */
-}
-
-struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, struct err *err)
-{
-	struct verbs_control *k = v->control;
-	struct vcard *card;
-	struct vdev *d = NULL;
-	bool failed;
-
-	pthread_mutex_lock(&k->lock);
-	card = card_get(k, ctx);
-	if (card)
-		d = dev_find(v, card);
-	failed = !card || card->failed || (d && atomic_load(&d->broken));
-	pthread_mutex_unlock(&k->lock);
-	if (failed) {
-		*ret_rc = err_set(err, -ENODEV, "the RDMA device has failed or gone");
-		return NULL;
-	}
-	*ret_rc = 0;
-	if (d)
-		return d;
-	*ret_rc = vdev_open(v, ctx, &d, err);
-	if (*ret_rc < 0)
-		return NULL;
-	pthread_mutex_lock(&k->lock);
-	list_add_tail(&card->devs, &d->card_link);
-	post_dev_mail(d, DEV_JOIN); /* before the mail of its first connection */
-	pthread_mutex_unlock(&k->lock);
-	return d;
-}
-
-static void fail_card(struct vcard *card)
-{
-	card->failed = true;
-	list_for_each (l, &card->devs)
-		post_dev_mail(container_of(l, struct vdev, card_link), DEV_FAILED);
-}
-
-void card_failed(struct verbs_control *k, const struct ibv_context *ctx)
-{
-	pthread_mutex_lock(&k->lock);
-	list_for_each (l, &k->cards) {
-		struct vcard *card = container_of(l, struct vcard, link);
-
-		if (card->ctx == ctx && !card->failed) {
-			log_warn("op=rdma device=%s: it has failed or gone; its connections end",
-				 ibv_get_device_name(ctx->device));
-			fail_card(card);
-		}
-	}
-	pthread_mutex_unlock(&k->lock);
-}
-
-void card_watch(struct verbs_control *k, struct rdma_cm_id *id)
-{
-	struct vcard *card = NULL;
-	struct sockaddr_storage at;
-
-	pthread_mutex_lock(&k->lock);
-	list_for_each (l, &k->cards)
-		if (container_of(l, struct vcard, link)->ctx == id->verbs)
-			card = container_of(l, struct vcard, link);
-	pthread_mutex_unlock(&k->lock);
-	if (!card || card->sentry || card->failed ||
-	    rdma_create_id(k->channel, &card->sentry, NULL, RDMA_PS_TCP))
-		return;
-	memcpy(&at, rdma_get_local_addr(id), sizeof(at));
-	if (at.ss_family == AF_INET6)
-		((struct sockaddr_in6 *)&at)->sin6_port = 0;
-	else
-		((struct sockaddr_in *)&at)->sin_port = 0;
-	if (rdma_bind_addr(card->sentry, (struct sockaddr *)&at)) {
-		(void)rdma_destroy_id(card->sentry);
-		card->sentry = NULL;
-	}
-}
-
-/* A device that has gone is kept open by those who have something on it, and its driver may wait
- * for that. librdmacm closes it when it looks which devices there are. */
-void cards_let_go(struct verbs_control *k)
-{
-	struct ibv_context **all;
-	bool any = false, more;
-
-	for (;;) {
-		struct vcard *over = NULL;
-
-		pthread_mutex_lock(&k->lock);
-		list_for_each (l, &k->cards) {
-			struct vcard *card = container_of(l, struct vcard, link);
-
-			if (card->failed && (card->sentry || list_empty(&card->devs)))
-				over = card;
-		}
-		more = over && !list_empty(&over->devs);
-		if (over && !more)
-			list_del(&over->link);
-		pthread_mutex_unlock(&k->lock);
-		if (!over)
-			break;
-		if (over->sentry)
-			(void)rdma_destroy_id(over->sentry);
-		over->sentry = NULL;
-		if (more)
-			continue;
-		rdma_free_devices(over->held);
-		free(over);
-		any = true;
-	}
-	all = any ? rdma_get_devices(NULL) : NULL;
-	if (all)
-		rdma_free_devices(all);
-}
+/* ---- events of devices ---- */
 
 /* Under the lock: whose @queue is; NULL: of a reactor that has left, or of somebody else in this
  * process. */
@@ -336,7 +141,7 @@ static void on_queue_event(struct verbs_control *k, struct vcard *card, const vo
 	pthread_mutex_lock(&k->lock);
 	d = dev_by_queue(card, queue);
 	if (d)
-		post_dev_mail(d, event);
+		vdev_mail_locked(d, event);
 	pthread_mutex_unlock(&k->lock);
 }
 
@@ -467,7 +272,7 @@ static void *control_main(void *arg)
 			if (++n == CARDS_MAX)
 				break;
 		}
-		if (poll(fds, 2 + n, k->listener_lost ? AGAIN_MS : -1) < 0)
+		if (poll(fds, 2 + n, k->listener_lost || k->look_due ? AGAIN_MS : -1) < 0)
 			continue; /* EINTR: no signal comes here, but a debugger does */
 		for (nfds_t i = 0; i < n; i++)
 			if (fds[2 + i].revents & POLLIN)
@@ -500,33 +305,14 @@ static int thread_start(struct verbs_control *k)
 
 static void control_free(struct verbs_control *k)
 {
-	list_for_each (l, &k->cards) {
-		struct vcard *card = container_of(l, struct vcard, link);
-
-		if (card->sentry)
-			(void)rdma_destroy_id(card->sentry);
-		rdma_free_devices(card->held);
-		free(card);
-	}
+	list_for_each (l, &k->cards)
+		card_free(container_of(l, struct vcard, link));
 	if (k->channel)
 		rdma_destroy_event_channel(k->channel);
 	if (k->wake >= 0)
 		(void)close(k->wake);
 	pthread_mutex_destroy(&k->lock);
 	free(k);
-}
-
-static int find_cards(struct verbs_control *k)
-{
-	int n = 0;
-	struct ibv_context **ctx = rdma_get_devices(&n);
-
-	if (!ctx)
-		return neg_errno();
-	for (int i = 0; i < n; i++)
-		(void)card_get(k, ctx[i]);
-	rdma_free_devices(ctx);
-	return list_empty(&k->cards) ? -ENODEV : 0;
 }
 
 static int control_new(bool hears, struct verbs_control **ret, struct err *err)
@@ -549,7 +335,7 @@ static int control_new(bool hears, struct verbs_control **ret, struct err *err)
 	if (!k->channel || k->wake < 0)
 		rc = neg_errno();
 	if (rc == 0)
-		rc = find_cards(k);
+		rc = cards_find(k);
 	if (rc < 0) {
 		err_sys(err, rc, "cannot open the RDMA connection manager");
 		err_cure(err,
@@ -568,23 +354,6 @@ static int control_new(bool hears, struct verbs_control **ret, struct err *err)
 	return 0;
 }
 
-/* All devices that are there: nothing is registered when a connection comes. */
-static int open_devices(struct verbs *v, struct err *err)
-{
-	struct verbs_control *k = v->control;
-	struct ibv_context *ctx[CARDS_MAX];
-	int n = 0, good = 0, rc = -ENODEV;
-
-	pthread_mutex_lock(&k->lock);
-	list_for_each (l, &k->cards)
-		if (n < CARDS_MAX)
-			ctx[n++] = container_of(l, struct vcard, link)->ctx;
-	pthread_mutex_unlock(&k->lock);
-	for (int i = 0; i < n; i++)
-		good += control_dev(v, ctx[i], &rc, err) != NULL;
-	return good ? 0 : rc;
-}
-
 int verbs_control_join(struct verbs *v, struct err *err)
 {
 	int rc = 0;
@@ -598,7 +367,8 @@ int verbs_control_join(struct verbs *v, struct err *err)
 	pthread_mutex_lock(&v->control->lock);
 	list_add_tail(&v->control->verbs, &v->control_link);
 	pthread_mutex_unlock(&v->control->lock);
-	rc = open_devices(v, err);
+	/* all that are there: nothing is registered when a connection comes */
+	rc = v->opts.passive ? cards_open(v, err) : 0;
 	if (rc < 0)
 		verbs_control_leave(v);
 	return rc;
@@ -614,12 +384,13 @@ void verbs_control_leave(struct verbs *v)
 	if (k->last == v)
 		k->last = NULL;
 	list_for_each (l, &k->cards) {
-		struct vdev *d = dev_find(v, container_of(l, struct vcard, link));
+		struct vdev *d = card_dev(v, container_of(l, struct vcard, link));
 
 		if (d)
 			list_del(&d->card_link);
 	}
 	last = list_empty(&k->verbs);
+	control_wake(k); /* it may have had the last of a card */
 	k->stop = last;
 	pthread_mutex_unlock(&k->lock);
 	if (!last)

@@ -25,7 +25,7 @@ static int relaxed(const struct vdev *d)
 	return d->v->tuning.relaxed ? IBV_ACCESS_RELAXED_ORDERING : 0;
 }
 
-/* Slabs in one domain. Each MR outlives every work request that names it: freed in vdev_free(). */
+/* Slabs in one domain. Each MR outlives every work request that names it, until vdev_close(). */
 static int register_slabs(const struct pool *pool, struct ibv_pd *pd, int access,
 			  struct ibv_mr ***ret)
 {
@@ -34,7 +34,7 @@ static int register_slabs(const struct pool *pool, struct ibv_pd *pd, int access
 
 	if (!mr)
 		return -ENOMEM;
-	*ret = mr; /* vdev_free() takes what is there */
+	*ret = mr; /* vdev_close() takes what is there */
 	for (uint32_t i = 0; i < n; i++) {
 		size_t len;
 		void *p = pool_slab(pool, i, &len);
@@ -237,6 +237,7 @@ int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struc
 		else
 			err_sys(err, rc, "setting up RDMA device %s failed",
 				ibv_get_device_name(ctx->device));
+		vdev_close(d);
 		vdev_free(d);
 		return rc;
 	}
@@ -253,15 +254,18 @@ int vdev_join(struct vdev *d)
 	return d->srq ? vdev_srq_join(d) : 0;
 }
 
-void vdev_free(struct vdev *d)
+void vdev_part(struct vdev *d)
 {
-	uint32_t slabs = pool_slab_count(d->v->opts.pool);
+	list_del(&d->link);
+	reactor_poller_del(d->v->reactor, &d->poller);
+	vdev_srq_part(d);
+}
 
-	if (list_is_linked(&d->link)) {
-		list_del(&d->link);
-		reactor_poller_del(d->v->reactor, &d->poller);
-	}
-	vdev_srq_free(d);
+void vdev_close(struct vdev *d)
+{
+	const uint32_t slabs = pool_slab_count(d->v->opts.pool);
+
+	vdev_srq_close(d);
 	if (d->cq)
 		ibv_destroy_cq(d->cq);
 	if (d->channel)
@@ -280,6 +284,11 @@ void vdev_free(struct vdev *d)
 		ibv_dealloc_pd(d->pd_out);
 	if (d->held)
 		rdma_free_devices(d->held);
+}
+
+void vdev_free(struct vdev *d)
+{
+	vdev_srq_free(d);
 	free(d->tx_free);
 	free(d->tx_mem);
 	free(d);

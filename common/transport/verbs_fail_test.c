@@ -513,7 +513,7 @@ static void a_receive_that_is_refused_holds_nothing(void **state)
 	dev.srq_refuses = true;
 	slot_put(held[0]);
 	(void)vdev_poll(&s->d.poller);
-	assert_true(s->d.failed);
+	assert_int_equal(s->d.events, DEV_FAILED);
 	assert_int_equal(s->d.rx_count, 4);
 	assert_int_equal(list_length(&s->d.rx_spare), 4);
 	assert_int_equal(atomic_load(&s->d.cqe_left), cqes + 4);

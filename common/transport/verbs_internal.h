@@ -186,7 +186,7 @@ struct vconn {
 enum vlast_wqe { LAST_WQE_UNKNOWN, LAST_WQE_SENT, LAST_WQE_NEVER };
 
 /* of vdev.events */
-enum { DEV_JOIN = 1, DEV_FAILED = 2, DEV_SRQ_LIMIT = 4, DEV_RECEIVES = 8 };
+enum { DEV_JOIN = 1, DEV_FAILED = 2, DEV_SRQ_LIMIT = 4, DEV_RECEIVES = 8, DEV_CLOSED = 16 };
 
 struct vdev {                  /* one RDMA device as one reactor uses it */
 	struct list link;      /* verbs.devs */
@@ -207,6 +207,7 @@ struct vdev {                  /* one RDMA device as one reactor uses it */
 	atomic_bool broken;   /* the device, or this queue, is in error: no new connections */
 	uint32_t events;      /* of DEV_*, under verbs_control.lock */
 	uint32_t users;       /* connections that have it, under verbs_control.lock */
+	bool over;            /* likewise: its reactor has let go of it, C is to close it */
 	atomic_int cqe_left;  /* completions not promised to a connection */
 	uint32_t inline_max;  /* C: asked for; less where the device does not have it */
 	uint32_t payload_max; /* that rides along and lands in a slot; 0: the device cannot */
@@ -238,6 +239,7 @@ struct verbs {
 	struct poller poller; /* mail */
 	struct xlistener_opts listener;
 	struct list devs, conns;
+	uint32_t closing_devs; /* of which DEV_CLOSED is to come */
 	uint32_t conn_count;
 	struct vconn *table[VERBS_CONNS_MAX];
 	uint16_t gen[VERBS_CONNS_MAX];
@@ -257,7 +259,8 @@ struct vcard { /* a device, of all reactors */
 	struct ibv_context *ctx;
 	struct ibv_context **held; /* see device_hold() */
 	struct list devs;          /* under verbs_control.lock */
-	bool failed;               /* C; it goes when nothing is left on it */
+	bool failed;               /* under verbs_control.lock; it goes when nothing is on it */
+	uint32_t opening;          /* likewise: who is about to put something on it */
 	struct rdma_cm_id *sentry; /* C: bound to it, so that its removal is told; or NULL */
 };
 
@@ -273,7 +276,8 @@ struct verbs_control {
 	bool woken, stop;
 	bool hears; /* the devices' events are read: those who share this accept connections */
 	struct rdma_cm_id *listen_id;
-	bool listener_lost;                    /* its device went away: C tries again */
+	bool listener_lost;                    /* C: its device went away, try again */
+	bool look_due;                         /* C: librdmacm is to look which devices there are */
 	const struct verbs_protocol *protocol; /* of who listens */
 	struct verbs *last; /* that got a request: who comes behind it goes first among equals */
 };
@@ -291,13 +295,11 @@ void vconn_mail(struct vconn *c, enum vmail what);
 void vconn_mail_failed(struct vconn *c, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void vdev_mail(struct vdev *d, uint32_t event);
-/** Under no lock: a connection has @d, or has it no more. Then the reactor looks whether a device
- *  that has failed can go. */
-void vdev_use(struct vdev *d);
-void vdev_leave(struct vdev *d);
-/** The reactor's, of a device that has failed: true when nobody has it or will, and the control
- *  thread does not know it any more. vdev_free() follows. */
-bool vdev_is_over(struct vdev *d);
+/** Under the lock. */
+void vdev_mail_locked(struct vdev *d, uint32_t event);
+void control_wake(struct verbs_control *k);
+void verbs_tell(struct verbs *v);
+/* verbs_card.c */
 /** The control thread's: @id is on a device. From now on its removal is told, whichever of its
  *  connections lives. */
 void card_watch(struct verbs_control *k, struct rdma_cm_id *id);
@@ -305,12 +307,23 @@ void card_watch(struct verbs_control *k, struct rdma_cm_id *id);
 void card_failed(struct verbs_control *k, const struct ibv_context *ctx);
 /** The control thread's: devices that have failed go as far as nobody has them. */
 void cards_let_go(struct verbs_control *k);
+void card_free(struct vcard *card);
+/** Under the lock: what @v has on it, or NULL. */
+struct vdev *card_dev(const struct verbs *v, struct vcard *card);
+/** The devices that are there. -ENODEV. */
+int cards_find(struct verbs_control *k);
+/** For @v, on all of them. */
+int cards_open(struct verbs *v, struct err *err);
+/** The device as @v uses it, made when it is not there. It is the caller's until vdev_leave(). */
+struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, struct err *err);
+void vdev_leave(struct vdev *d);
+/** The reactor's, of a device that has failed: nobody has it, or will. The control thread closes
+ *  it; DEV_CLOSED follows, then vdev_forget(). */
+bool vdev_is_over(struct vdev *d);
+void vdev_forget(struct vdev *d);
 /** What the device has to tell. Queues of others, whom it tells by the same descriptor, are left
  *  alone. */
 void card_events(struct verbs_control *k, struct vcard *card);
-/** The device as @v uses it, made when it is not there. */
-struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, struct err *err);
-
 /** Under the lock: could @v grant a new connection on @ctx its first receives? */
 bool control_has_receives(const struct verbs *v, const struct ibv_context *ctx);
 
@@ -332,6 +345,10 @@ struct ibv_context **device_hold(struct ibv_context *ctx);
 int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct err *err);
 /** The reactor's: receives are posted, and it is polled. */
 int vdev_join(struct vdev *d);
+/** The reactor's: it does not poll it any more. */
+void vdev_part(struct vdev *d);
+/** Any thread: what needs no pool. Then the reactor frees it. */
+void vdev_close(struct vdev *d);
 void vdev_free(struct vdev *d);
 /** lkey of pool memory; 0 when @p is not in the pool. */
 uint32_t vdev_lkey(const struct vdev *d, bool active, const void *p, struct ibv_mr **ret_mr);
@@ -378,6 +395,8 @@ static inline struct vrx *vdev_rx(const struct vdev *d, uint32_t idx)
 /** Any thread; and the reactor's part. */
 int vdev_srq_new(struct vdev *d);
 int vdev_srq_join(struct vdev *d);
+void vdev_srq_part(struct vdev *d);
+void vdev_srq_close(struct vdev *d);
 void vdev_srq_free(struct vdev *d);
 void vdev_srq_limit(struct vdev *d);
 /** Few are left. */

@@ -26,6 +26,7 @@ static struct {
 	struct net_addr bound;
 	struct ibv_context *ctx[3]; /* devices */
 	uint32_t lists;             /* handed out, and not given back */
+	uint32_t looks;
 	struct ibv_context *given_back;
 } cm;
 
@@ -95,6 +96,7 @@ struct ibv_context **__wrap_rdma_get_devices(int *n)
 	(void)n;
 	memcpy(all, cm.ctx, sizeof(cm.ctx));
 	cm.lists++;
+	cm.looks++;
 	return all;
 }
 
@@ -115,6 +117,7 @@ struct node {
 	struct vdev d;
 	struct ibv_context ctx, other;
 	struct ibv_device device;
+	struct pool *pool;
 };
 
 static int node_up(void **state)
@@ -139,6 +142,9 @@ static int node_up(void **state)
 	list_add_tail(&n->card->devs, &n->d.card_link);
 	list_add_tail(&n->control.verbs, &n->v.control_link);
 	n->v.opts.passive = true;
+	assert_int_equal(pool_new(&(struct pool_opts){.count = {4, 1, 1, 1, 1}}, &n->pool, NULL),
+			 0);
+	n->v.opts.pool = n->pool;
 	*state = n;
 	return 0;
 }
@@ -149,6 +155,7 @@ static int node_down(void **state)
 
 	verbs_unlisten(&n->v);
 	assert_int_equal(cm.ids, 0);
+	pool_free(n->pool);
 	pthread_mutex_destroy(&n->control.lock);
 	if (!list_empty(&n->control.cards)) {
 		free(n->card->held);
@@ -179,15 +186,18 @@ static void a_device_goes_when_nobody_has_it(void **state)
 {
 	struct node *n = *state;
 	struct vdev *d = &n->d;
+	int rc;
 
 	assert_false(vdev_is_over(d)); /* it works */
-	vdev_use(d);
-	vdev_use(d);
+	assert_ptr_equal(control_dev(&n->v, &n->ctx, &rc, NULL), d);
+	assert_ptr_equal(control_dev(&n->v, &n->ctx, &rc, NULL), d);
 	card_failed(&n->control, &n->other);
 	assert_false(d->events);
 	card_failed(&n->control, &n->ctx);
 	assert_int_equal(d->events, DEV_FAILED);
 	assert_true(n->card->failed && atomic_load(&d->broken));
+	assert_null(control_dev(&n->v, &n->ctx, &rc, NULL));
+	assert_int_equal(rc, -ENODEV);
 	d->events = 0; /* the reactor has heard it */
 	vdev_leave(d);
 	assert_false(vdev_is_over(d));
@@ -201,7 +211,15 @@ static void a_device_goes_when_nobody_has_it(void **state)
 	assert_false(vdev_is_over(d));
 	d->rx_is_coming = false;
 	assert_true(vdev_is_over(d));
-	assert_true(list_empty(&n->card->devs)); /* nobody is told of it, or by it, any more */
+	assert_true(d->over);
+	cards_let_go(&n->control); /* closes it */
+	assert_int_equal(d->events, DEV_CLOSED);
+	assert_false(d->over);
+	assert_false(list_empty(&n->control.cards)); /* the reactor frees it first */
+	vdev_forget(d);
+	assert_true(list_empty(&n->card->devs));
+	cards_let_go(&n->control);
+	assert_true(list_empty(&n->control.cards));
 }
 
 /* Its last connection may have ended before the manager tells that the device goes. */
@@ -227,9 +245,16 @@ static void the_end_of_a_device_without_connections_is_told(void **state)
 	assert_false(list_empty(&n->control.cards));
 	n->d.events = 0;
 	assert_true(vdev_is_over(&n->d));
+	vdev_forget(&n->d);
+	cm.looks = 0;
+	n->card->opening = 1; /* a reactor is about to put something on it */
+	cards_let_go(&n->control);
+	assert_false(list_empty(&n->control.cards));
+	n->card->opening = 0;
 	cards_let_go(&n->control);
 	assert_true(list_empty(&n->control.cards));
-	assert_int_equal(cm.lists, (uint32_t)-1); /* what was held */
+	assert_true(cm.looks > 0); /* else librdmacm keeps it */
+	assert_false(n->control.look_due);
 }
 
 static void one_device_is_held_not_all(void **state)
@@ -276,6 +301,43 @@ static void the_listener_goes_with_its_device_and_comes_back(void **state)
 	assert_int_equal(cm.ids, 1);
 }
 
+/* The second reactor of a node begins while the device is away. */
+static void who_listens_meanwhile_waits_with_the_others(void **state)
+{
+	struct node *n = *state;
+	struct verbs other = {.control = &n->control, .opts.passive = true};
+	struct xlistener_opts o;
+
+	list_add_tail(&n->control.verbs, &other.control_link);
+	listens(n);
+	o = n->v.listener;
+	goes(n, n->control.listen_id);
+	cm.no_device = true;
+	assert_int_equal(verbs_listen(&other, &o, NULL), 0);
+	assert_null(n->control.listen_id);
+	cm.no_device = false;
+	cm_listen_again(&n->control);
+	assert_int_equal(cm.ids, 1);
+	verbs_unlisten(&n->v);
+	assert_int_equal(cm.ids, 1); /* the other one listens */
+	verbs_unlisten(&other);
+	assert_int_equal(cm.ids, 0);
+	cm.no_device = true;
+	assert_int_equal(verbs_listen(&n->v, &o, NULL), -ENODEV); /* nobody's is lost: it is told */
+	assert_false(n->v.listening);
+	assert_int_equal(cm.ids, 0);
+}
+
+/* It may be chosen no more: others serve its device. */
+static void a_reactor_whose_queue_has_failed_gets_no_requests(void **state)
+{
+	struct node *n = *state;
+
+	assert_true(control_has_receives(&n->v, &n->ctx));
+	atomic_store(&n->d.broken, true);
+	assert_false(control_has_receives(&n->v, &n->ctx));
+}
+
 static void nobody_listens_again_who_has_stopped(void **state)
 {
 	struct node *n = *state;
@@ -309,6 +371,8 @@ int main(void)
 		CASE(the_end_of_a_device_without_connections_is_told),
 		CASE(one_device_is_held_not_all),
 		CASE(the_listener_goes_with_its_device_and_comes_back),
+		CASE(who_listens_meanwhile_waits_with_the_others),
+		CASE(a_reactor_whose_queue_has_failed_gets_no_requests),
 		CASE(nobody_listens_again_who_has_stopped),
 		CASE(the_end_of_a_connections_device_leaves_the_listener),
 	};

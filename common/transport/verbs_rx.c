@@ -116,7 +116,9 @@ static void post_shared(struct vrx *rx)
 		return;
 	rx->conn = NULL;
 	if (post_rx(rx, NULL) < 0) {
-		d->failed = true; /* nothing comes in any more when this goes on: take no one new */
+		/* nothing comes in any more when this goes on: it is made anew */
+		d->failed = true;
+		vdev_mail(d, DEV_FAILED);
 		park(rx);
 		return;
 	}
@@ -361,7 +363,7 @@ int vdev_srq_new(struct vdev *d)
 	return 0;
 }
 
-void vdev_srq_free(struct vdev *d)
+void vdev_srq_part(struct vdev *d)
 {
 	list_for_each (l, &d->rx_dry) {
 		struct vrx *rx = container_of(l, struct vrx, link);
@@ -370,18 +372,27 @@ void vdev_srq_free(struct vdev *d)
 		list_del(l);
 	}
 	if (d->srq)
+		metric_add(METRIC_RDMA_RECEIVES, (uint64_t) - (int64_t)d->rx_count);
+}
+
+void vdev_srq_close(struct vdev *d)
+{
+	if (d->srq)
 		ibv_destroy_srq(d->srq);
+	for (uint32_t i = 0; i < d->rx_chunks; i++)
+		ibv_dereg_mr(d->rx_chunk[i]->mr);
+}
+
+void vdev_srq_free(struct vdev *d)
+{
 	for (uint32_t i = 0; i < d->rx_chunks; i++) {
 		struct vrx_chunk *k = d->rx_chunk[i];
 
 		for (uint32_t j = 0; j < VERBS_RX_CHUNK; j++)
 			slot_put(k->rx[j].payload);
-		ibv_dereg_mr(k->mr);
 		free(k->mem);
 		free(k);
 	}
-	if (d->srq)
-		metric_add(METRIC_RDMA_RECEIVES, (uint64_t) - (int64_t)d->rx_count);
 }
 
 /* Post up to @n more. */

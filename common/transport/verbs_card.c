@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The RDMA devices that the control thread knows, and what each reactor has on them: how they come,
+ * and how they go. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/transport/verbs_internal.h"
+
+/* ---- how they come ---- */
+
+static struct vcard *card_new(struct verbs_control *k, struct ibv_context *ctx)
+{
+	struct vcard *card = calloc(1, sizeof(*card));
+	const int flags = fcntl(ctx->async_fd, F_GETFL);
+
+	if (card)
+		card->held = device_hold(ctx);
+	if (!card || !card->held) {
+		free(card);
+		return NULL;
+	}
+	card->ctx = ctx;
+	list_init(&card->devs);
+	if (k->hears)
+		(void)fcntl(ctx->async_fd, F_SETFL, flags | O_NONBLOCK);
+	list_add_tail(&k->cards, &card->link);
+	return card;
+}
+
+static struct vcard *card_get(struct verbs_control *k, struct ibv_context *ctx)
+{
+	list_for_each (l, &k->cards)
+		if (container_of(l, struct vcard, link)->ctx == ctx)
+			return container_of(l, struct vcard, link);
+	return card_new(k, ctx);
+}
+
+struct vdev *card_dev(const struct verbs *v, struct vcard *card)
+{
+	list_for_each (l, &card->devs)
+		if (container_of(l, struct vdev, card_link)->v == v)
+			return container_of(l, struct vdev, card_link);
+	return NULL;
+}
+
+bool control_has_receives(const struct verbs *v, const struct ibv_context *ctx)
+{
+	list_for_each (l, &v->control->cards) {
+		struct vcard *card = container_of(l, struct vcard, link);
+		const struct vdev *d = card->ctx == ctx ? card_dev(v, card) : NULL;
+
+		if (d)
+			return !atomic_load(&d->broken) &&
+			       (!d->srq || vdev_left(d) >= (int)VERBS_CREDITS_LEAST);
+	}
+	return true; /* it is made when the first connection comes */
+}
+
+/* Under the lock: nobody is about to put something on it any more. */
+static void opened(struct vcard *card, struct verbs_control *k)
+{
+	card->opening--;
+	if (card->failed)
+		control_wake(k);
+}
+
+static struct vdev *open_on(struct verbs *v, struct vcard *card, int *ret_rc, struct err *err)
+{
+	struct verbs_control *k = v->control;
+	struct vdev *d = NULL;
+
+	*ret_rc = vdev_open(v, card->ctx, &d, err);
+	pthread_mutex_lock(&k->lock);
+	if (*ret_rc == 0) {
+		d->users = 1;
+		list_add_tail(&card->devs, &d->card_link);
+		/* before the mail of its first connection; the device may have gone meanwhile */
+		vdev_mail_locked(d, card->failed ? DEV_JOIN | DEV_FAILED : DEV_JOIN);
+	}
+	opened(card, k);
+	pthread_mutex_unlock(&k->lock);
+	return d;
+}
+
+struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, struct err *err)
+{
+	struct verbs_control *k = v->control;
+	struct vdev *d = NULL;
+	struct vcard *card;
+	bool failed;
+
+	pthread_mutex_lock(&k->lock);
+	card = card_get(k, ctx);
+	if (card)
+		d = card_dev(v, card);
+	failed = !card || card->failed || (d && atomic_load(&d->broken));
+	if (!failed && d)
+		d->users++;
+	else if (!failed)
+		card->opening++;
+	pthread_mutex_unlock(&k->lock);
+	*ret_rc = 0;
+	if (failed)
+		*ret_rc = err_set(err, -ENODEV, "the RDMA device has failed or gone");
+	if (failed || d)
+		return failed ? NULL : d;
+	return open_on(v, card, ret_rc, err);
+}
+
+/* The @n-th; it stays until opened(). */
+static struct vcard *card_at(struct verbs_control *k, int n)
+{
+	struct vcard *found = NULL;
+
+	pthread_mutex_lock(&k->lock);
+	list_for_each (l, &k->cards)
+		if (n-- == 0) {
+			found = container_of(l, struct vcard, link);
+			found->opening++;
+		}
+	pthread_mutex_unlock(&k->lock);
+	return found;
+}
+
+int cards_open(struct verbs *v, struct err *err)
+{
+	struct verbs_control *k = v->control;
+	struct vcard *card;
+	int good = 0, rc = -ENODEV;
+
+	for (int i = 0; (card = card_at(k, i)); i++) {
+		struct vdev *d = control_dev(v, card->ctx, &rc, err);
+
+		if (d)
+			vdev_leave(d);
+		good += d != NULL;
+		pthread_mutex_lock(&k->lock);
+		opened(card, k);
+		pthread_mutex_unlock(&k->lock);
+	}
+	return good ? 0 : rc;
+}
+
+int cards_find(struct verbs_control *k)
+{
+	int n = 0;
+	struct ibv_context **ctx = rdma_get_devices(&n);
+
+	if (!ctx)
+		return neg_errno();
+	/* who only connects needs those that its connections use, and would keep the others open */
+	for (int i = 0; i < n && k->hears; i++)
+		(void)card_get(k, ctx[i]);
+	rdma_free_devices(ctx);
+	return n ? 0 : -ENODEV;
+}
+
+/* ---- how they go ---- */
+
+void vdev_leave(struct vdev *d)
+{
+	struct verbs_control *k = d->v->control;
+
+	pthread_mutex_lock(&k->lock);
+	d->users--;
+	if (atomic_load(&d->broken))
+		verbs_tell(d->v); /* its reactor may sleep; behind this the device may be gone */
+	pthread_mutex_unlock(&k->lock);
+}
+
+bool vdev_is_over(struct vdev *d)
+{
+	struct verbs_control *k = d->v->control;
+	bool over;
+
+	if (!atomic_load(&d->broken))
+		return false;
+	pthread_mutex_lock(&k->lock);
+	/* who asks for a broken one gets none, so it is not used again */
+	over = !d->users && !d->events && !d->rx_is_coming;
+	if (over) {
+		d->over = true;
+		control_wake(k);
+	}
+	pthread_mutex_unlock(&k->lock);
+	return over;
+}
+
+void vdev_forget(struct vdev *d)
+{
+	struct verbs_control *k = d->v->control;
+
+	pthread_mutex_lock(&k->lock);
+	list_del(&d->card_link);
+	control_wake(k);
+	pthread_mutex_unlock(&k->lock);
+}
+
+static void fail_card(struct vcard *card)
+{
+	card->failed = true;
+	list_for_each (l, &card->devs)
+		vdev_mail_locked(container_of(l, struct vdev, card_link), DEV_FAILED);
+}
+
+void card_failed(struct verbs_control *k, const struct ibv_context *ctx)
+{
+	char name[64] = "";
+
+	pthread_mutex_lock(&k->lock);
+	list_for_each (l, &k->cards) {
+		struct vcard *card = container_of(l, struct vcard, link);
+
+		if (card->ctx == ctx && !card->failed) {
+			(void)snprintf(name, sizeof(name), "%s", ibv_get_device_name(ctx->device));
+			fail_card(card);
+		}
+	}
+	pthread_mutex_unlock(&k->lock);
+	if (name[0])
+		log_warn("op=rdma device=%s: it has failed or gone; its connections end", name);
+}
+
+void card_watch(struct verbs_control *k, struct rdma_cm_id *id)
+{
+	struct vcard *card = NULL;
+	struct sockaddr_storage at;
+
+	pthread_mutex_lock(&k->lock);
+	list_for_each (l, &k->cards)
+		if (container_of(l, struct vcard, link)->ctx == id->verbs)
+			card = container_of(l, struct vcard, link);
+	pthread_mutex_unlock(&k->lock);
+	if (!card || card->sentry || card->failed ||
+	    rdma_create_id(k->channel, &card->sentry, NULL, RDMA_PS_TCP))
+		return;
+	memcpy(&at, rdma_get_local_addr(id), sizeof(at));
+	if (at.ss_family == AF_INET6)
+		((struct sockaddr_in6 *)&at)->sin6_port = 0;
+	else
+		((struct sockaddr_in *)&at)->sin_port = 0;
+	if (rdma_bind_addr(card->sentry, (struct sockaddr *)&at)) {
+		(void)rdma_destroy_id(card->sentry);
+		card->sentry = NULL;
+	}
+}
+
+/* Queues and regions of a reactor's that has nobody on them. It hears when they are gone. */
+static bool close_one(struct verbs_control *k)
+{
+	struct vdev *d = NULL;
+
+	pthread_mutex_lock(&k->lock);
+	list_for_each (l, &k->cards)
+		list_for_each (e, &container_of(l, struct vcard, link)->devs)
+			if (container_of(e, struct vdev, card_link)->over)
+				d = container_of(e, struct vdev, card_link);
+	if (d)
+		d->over = false;
+	pthread_mutex_unlock(&k->lock);
+	if (!d)
+		return false;
+	vdev_close(d);
+	vdev_mail(d, DEV_CLOSED); /* it may be gone now */
+	return true;
+}
+
+/* One of which nothing is left but the card and the id that watches it. */
+static struct vcard *card_to_go(struct verbs_control *k)
+{
+	struct vcard *over = NULL;
+
+	pthread_mutex_lock(&k->lock);
+	list_for_each (l, &k->cards) {
+		struct vcard *card = container_of(l, struct vcard, link);
+
+		if (card->failed && !card->opening && list_empty(&card->devs))
+			over = card;
+	}
+	if (over)
+		list_del(&over->link);
+	pthread_mutex_unlock(&k->lock);
+	return over;
+}
+
+/* The id that watches one that has failed, or NULL. */
+static struct rdma_cm_id *sentry_to_go(struct verbs_control *k)
+{
+	struct rdma_cm_id *id = NULL;
+
+	pthread_mutex_lock(&k->lock);
+	list_for_each (l, &k->cards) {
+		struct vcard *card = container_of(l, struct vcard, link);
+
+		if (card->failed && card->sentry) {
+			id = card->sentry;
+			card->sentry = NULL;
+		}
+	}
+	pthread_mutex_unlock(&k->lock);
+	return id;
+}
+
+void card_free(struct vcard *card)
+{
+	if (card->sentry)
+		(void)rdma_destroy_id(card->sentry);
+	rdma_free_devices(card->held);
+	free(card);
+}
+
+/* librdmacm notes that a device has gone when it looks which there are, and closes those that nobody
+ * holds. It fails while there is none at all. */
+static void look_again(struct verbs_control *k)
+{
+	struct ibv_context **all = rdma_get_devices(NULL);
+
+	if (!all)
+		return;
+	k->look_due = false;
+	rdma_free_devices(all);
+}
+
+void cards_let_go(struct verbs_control *k)
+{
+	struct rdma_cm_id *sentry;
+	struct vcard *over;
+
+	while (close_one(k))
+		;
+	while ((sentry = sentry_to_go(k)))
+		(void)rdma_destroy_id(sentry);
+	while ((over = card_to_go(k))) {
+		card_free(over);
+		k->look_due = true;
+	}
+	if (k->look_due)
+		look_again(k);
+}
