@@ -438,10 +438,14 @@ int dt_read_response_encode(int crc_type, uint32_t bytes_per_checksum, uint64_t 
 
 /* ---- conversions ---- */
 
+/* A table: each read of a block asks for every character. */
 static bool is_of_pool_id(char c)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-	       c == '-' || c == '_' || c == '.';
+	static const bool is[UINT8_MAX + 1] = {['a' ... 'z'] = true, ['A' ... 'Z'] = true,
+					       ['0' ... '9'] = true, ['-'] = true,
+					       ['_'] = true,         ['.'] = true};
+
+	return is[(uint8_t)c];
 }
 
 bool dt_pool_id_ok(const char *pool)

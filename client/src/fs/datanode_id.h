@@ -12,6 +12,7 @@
  * Units: nanoseconds of the monotonic clock.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -59,7 +60,7 @@ Hd__LocatedBlockProto *located_copy(const Hd__LocatedBlockProto *lb);
 
 struct node_table {
 	pthread_mutex_t lock;
-	size_t count;
+	atomic_size_t count; /* changes under lock */
 	struct node_note {
 		char node[NET_TEXT_MAX];
 		char why[160];
@@ -75,3 +76,8 @@ void node_table_put(struct node_table *t, const char *node, const char *why, uin
 bool node_table_get(struct node_table *t, const char *node, uint64_t now_ns, char *why,
 		    size_t size);
 void node_table_drop(struct node_table *t, const char *node);
+/** Nothing was noted of any node: there is no need to ask, which takes its text and the lock. */
+static inline bool node_table_is_empty(const struct node_table *t)
+{
+	return atomic_load_explicit(&t->count, memory_order_relaxed) == 0;
+}

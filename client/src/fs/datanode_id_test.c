@@ -22,8 +22,10 @@ static void a_note_holds_until_it_expires(void **state)
 
 	(void)state;
 	node_table_init(&t);
+	assert_true(node_table_is_empty(&t));
 	assert_false(node_table_get(&t, "a:1", 0, NULL, 0));
 	node_table_put(&t, "a:1", "down", 100);
+	assert_false(node_table_is_empty(&t));
 	node_table_put(&t, "b:2", "slow", 50);
 	assert_true(node_table_get(&t, "a:1", 99, why, sizeof(why)));
 	assert_string_equal(why, "down");

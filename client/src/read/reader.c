@@ -34,18 +34,24 @@ void reader_fetch_forget(struct fetch *f)
 	f->tried = 0;
 }
 
+static bool is_suspect(struct reader *r, const Hd__DatanodeIDProto *node, uint64_t now)
+{
+	char text[NET_TEXT_MAX];
+
+	return node_table_get(&r->fs->suspects, node_text(node, text), now, NULL, 0);
+}
+
 /* Nearest first, those that failed lately last. -1 when all of them failed now. */
 static int pick_replica(struct reader *r, const struct fetch *f)
 {
 	const uint64_t now = clock_mono_ns();
-	char text[NET_TEXT_MAX];
+	const bool none = node_table_is_empty(&r->fs->suspects);
 	int second = -1;
 
 	for (size_t i = 0; i < f->lb->n_locs && i < LOCATED_NODES_MAX; i++) {
 		if (f->tried & 1ull << i)
 			continue;
-		node_text(f->lb->locs[i]->id, text);
-		if (!node_table_get(&r->fs->suspects, text, now, NULL, 0))
+		if (none || !is_suspect(r, f->lb->locs[i]->id, now))
 			return (int)i;
 		if (second < 0)
 			second = (int)i;
