@@ -27,8 +27,9 @@
 
 static int start_reactors(struct node *n, struct err *err)
 {
-	struct reactor_opts o = {
-		.name = "dn-reactor", .offload_threads = OFFLOAD_THREADS, .spin_us = -1};
+	struct reactor_opts o = {.name = "dn-reactor",
+				 .offload_threads = OFFLOAD_THREADS,
+				 .spin_us = n->opts.spin_us};
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < n->opts.reactors; i++) {

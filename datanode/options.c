@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/transport/verbs.h"
+
 #define REACTORS_AUTO_MAX 4
 
 static int read_addr(const struct conf *conf, const char *key, const char *dflt,
@@ -132,6 +134,8 @@ int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err 
 			       err);
 	if (!rc)
 		rc = read_reactors(conf, ret, err);
+	if (!rc)
+		rc = verbs_polling_read(conf, &ret->spin_us, err);
 	if (!rc)
 		rc = read_store(conf, ret, err);
 	if (!rc)

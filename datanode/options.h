@@ -29,6 +29,7 @@ struct dn_options {
 	struct net_addr data_addr, ipc_addr, http_addr;
 	char host_name[256];
 	uint32_t reactors;
+	int32_t spin_us; /* of each */
 	bool sync_on_close;
 	uint32_t ec_xmits_pct;
 	uint32_t stop_grace_ms;

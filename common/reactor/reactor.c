@@ -447,10 +447,10 @@ static void spin_init(struct reactor *r)
 {
 	int32_t us = r->opts.spin_us;
 
-	r->spin_adaptive = us < 0;
+	r->spin_adaptive = us == REACTOR_SPIN_ADAPTIVE;
 	/* With one or two cores the spinner would take the time of whom it waits for. */
 	r->spin_max_ns = sysconf(_SC_NPROCESSORS_ONLN) > 2 ? SPIN_MAX_NS : 0;
-	r->spin_ns = us > 0 ? (uint64_t)us * 1000 : 0;
+	r->spin_ns = us == REACTOR_SPIN_ALWAYS ? UINT64_MAX : us > 0 ? (uint64_t)us * 1000 : 0;
 }
 
 int reactor_new(const struct reactor_opts *opts, struct reactor **ret, struct err *err)

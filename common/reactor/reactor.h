@@ -27,11 +27,15 @@
 struct reactor;
 struct pool;
 
+#define REACTOR_SPIN_ADAPTIVE -1      /* as long as it pays; never with one or two cores */
+#define REACTOR_SPIN_ALWAYS INT32_MAX /* never sleeps */
+
 struct reactor_opts {
 	const char *name;         /* thread name, static */
 	uint32_t sq_entries;      /* 0: 512 */
 	uint32_t offload_threads; /* helper threads of each queue for blocking calls; 0: 2 */
-	/* busy-poll after the last useful completion; -1: adaptive, 0: never */
+	/* busy-poll after the last useful completion, where there are pollers; 0: never, or
+	 * REACTOR_SPIN_* */
 	int32_t spin_us;
 };
 

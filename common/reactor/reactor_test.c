@@ -394,6 +394,66 @@ static void a_poller_is_woken_for_every_entry(void **state)
 	close(q.p.fd);
 }
 
+/* A completion queue that stays empty. */
+struct idle_queue {
+	struct poller p;
+	struct rtimer end;
+	struct reactor *r;
+	unsigned int polls, arms;
+	unsigned int enough; /* polls, after which the reactor stops */
+};
+
+static int idle_poll(struct poller *p)
+{
+	struct idle_queue *q = container_of(p, struct idle_queue, p);
+
+	if (++q->polls == q->enough)
+		reactor_stop(q->r);
+	return 0;
+}
+
+static int idle_arm(struct poller *p)
+{
+	container_of(p, struct idle_queue, p)->arms++;
+	return 0;
+}
+
+static void idle_end(struct rtimer *t)
+{
+	reactor_stop(container_of(t, struct idle_queue, end)->r);
+}
+
+static struct idle_queue idle_for(int32_t spin_us, uint64_t ms)
+{
+	const struct reactor_opts o = {.name = "test", .spin_us = spin_us};
+	struct idle_queue q = {.p = {.fd = -1, .poll = idle_poll, .arm = idle_arm},
+			       .end = {.fire = idle_end},
+			       .enough = 100000};
+
+	assert_int_equal(reactor_new(&o, &q.r, NULL), 0);
+	reactor_poller_add(q.r, &q.p);
+	reactor_timer_set(q.r, &q.end, reactor_now_ns(q.r) + ms * NS_PER_MS);
+	assert_int_equal(reactor_run(q.r), 0);
+	reactor_poller_del(q.r, &q.p);
+	reactor_free(q.r);
+	return q;
+}
+
+static void an_idle_reactor_sleeps_unless_it_polls_always(void **state)
+{
+	struct idle_queue q;
+
+	(void)state;
+	for (int32_t spin_us = REACTOR_SPIN_ADAPTIVE; spin_us <= 0; spin_us++) {
+		q = idle_for(spin_us, 50);
+		assert_in_range(q.arms, 1, 10);
+		assert_in_range(q.polls, 1, 20);
+	}
+	q = idle_for(REACTOR_SPIN_ALWAYS, 10000);
+	assert_int_equal(q.arms, 0);
+	assert_int_equal(q.polls, q.enough);
+}
+
 /* ---- the pool, the count of system calls ---- */
 
 static void a_pool_is_registered_slab_by_slab(void **state)
@@ -459,6 +519,7 @@ int main(void)
 		cmocka_unit_test(a_ready_op_is_stepped_once_a_turn_until_it_is_over),
 		cmocka_unit_test(a_late_op_is_stepped_at_the_end_of_the_turn),
 		cmocka_unit_test(a_poller_is_woken_for_every_entry),
+		cmocka_unit_test(an_idle_reactor_sleeps_unless_it_polls_always),
 		cmocka_unit_test(a_pool_is_registered_slab_by_slab),
 		cmocka_unit_test(one_system_call_a_turn),
 	};

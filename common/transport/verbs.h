@@ -97,6 +97,10 @@ struct conf;
 /** -EINVAL: a key has a value that it cannot have. */
 int verbs_tuning_read(const struct conf *c, struct verbs_tuning *ret, struct err *err);
 
+/** What dfs.rdma.polling says a reactor does whose completion queues are empty: spin_us of its
+ *  options. -EINVAL: something else. */
+int verbs_polling_read(const struct conf *c, int32_t *ret_spin_us, struct err *err);
+
 struct verbs_opts {
 	const struct verbs_protocol *protocol; /* outlives verbs */
 	uint8_t role;                          /* said when connecting */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an operator may say about connections and memory regions (verbs.h). */
+#include <string.h>
+
 #include "common/base/conf.h"
+#include "common/reactor/reactor.h"
 #include "common/transport/verbs.h"
 
 #define ACK_UNIT_NS 4096u /* the device waits this, times a power of two */
@@ -51,4 +54,21 @@ int verbs_tuning_read(const struct conf *c, struct verbs_tuning *ret, struct err
 	ret->ack_exp = ack_exp_of(ack);
 	ret->retries = (uint8_t)retries;
 	return 0;
+}
+
+int verbs_polling_read(const struct conf *c, int32_t *ret_spin_us, struct err *err)
+{
+	static const struct {
+		const char *name;
+		int32_t spin_us;
+	} ways[] = {{"adaptive", REACTOR_SPIN_ADAPTIVE}, {"busy", REACTOR_SPIN_ALWAYS}, {"off", 0}};
+	const char *name = conf_get_or(c, "dfs.rdma.polling", "adaptive");
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+		if (strcmp(name, ways[i].name) == 0) {
+			*ret_spin_us = ways[i].spin_us;
+			return 0;
+		}
+	return err_set(err, -EINVAL, "dfs.rdma.polling is %s; it can be adaptive, busy or off",
+		       name);
 }

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "common/base/conf.h"
+#include "common/reactor/reactor.h"
 #include "common/transport/verbs.h"
 
 static int read_with(const char *key, const char *value, struct verbs_tuning *ret, struct err *err)
@@ -76,12 +77,40 @@ static void what_a_device_cannot_have_is_refused(void **state)
 	}
 }
 
+static void polling_is_one_of_three(void **state)
+{
+	static const struct {
+		const char *name; /* NULL: not set */
+		int32_t spin_us;
+	} ways[] = {{NULL, REACTOR_SPIN_ADAPTIVE},
+		    {"adaptive", REACTOR_SPIN_ADAPTIVE},
+		    {"busy", REACTOR_SPIN_ALWAYS},
+		    {"off", 0}};
+	struct err err = ERR_INIT;
+	struct conf *c = conf_new();
+	int32_t spin_us = 1;
+
+	(void)state;
+	assert_non_null(c);
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		if (ways[i].name)
+			assert_int_equal(conf_set(c, "dfs.rdma.polling", ways[i].name), 0);
+		assert_int_equal(verbs_polling_read(c, &spin_us, NULL), 0);
+		assert_int_equal(spin_us, ways[i].spin_us);
+	}
+	assert_int_equal(conf_set(c, "dfs.rdma.polling", "pure"), 0);
+	assert_int_equal(verbs_polling_read(c, &spin_us, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "dfs.rdma.polling"));
+	conf_free(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_keys_it_is_the_default),
 		cmocka_unit_test(each_key_is_taken),
 		cmocka_unit_test(what_a_device_cannot_have_is_refused),
+		cmocka_unit_test(polling_is_one_of_three),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -558,7 +558,8 @@ static void stop_reactor(struct rdma *r)
 
 static int rdma_new(const struct settings *set, struct rdma **ret, struct err *err)
 {
-	const struct reactor_opts ro = {.name = "dfs-rdma", .offload_threads = 1, .spin_us = -1};
+	const struct reactor_opts ro = {
+		.name = "dfs-rdma", .offload_threads = 1, .spin_us = set->rdma_spin_us};
 	const struct pool_opts po = {
 		.count = {[SLOT_8K] = POOL_8K,
 			  [SLOT_64K] = POOL_64K + BUFS_64K,
