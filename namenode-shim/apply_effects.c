@@ -164,6 +164,7 @@ static void apply_block(struct nn *nn, const struct effect *e)
 	case EFFECT_TREE_DELETE_BROKEN:
 	case EFFECT_HOSTS:
 	case EFFECT_SATISFY:
+	case EFFECT_CACHE:
 		break; /* handled by callers */
 	}
 }
@@ -236,6 +237,8 @@ uint32_t nn_apply(struct nn *nn, const struct effect_list *l)
 			take_hosts(nn);
 		else if (e->kind == EFFECT_SATISFY)
 			satisfier_add(&nn->satisfy, e->inode);
+		else if (e->kind == EFFECT_CACHE)
+			cache_monitor_ask(&nn->cache);
 		else
 			apply_block(nn, e);
 	return n;

@@ -108,6 +108,7 @@ int nn_new(const struct settings *set, struct nn **ret, struct err *err)
 	req_pool_init(&nn->reqs);
 	list_init(&nn->parked);
 	satisfier_init(&nn->satisfy);
+	cache_monitor_init(&nn->cache);
 	list_init(&nn->unfinished);
 	list_init(&nn->deleting);
 	list_init(&nn->unsynced);
@@ -152,6 +153,7 @@ void nn_free(struct nn *nn)
 	txn_reader_free(&nn->look);
 	db_close(nn->db);
 	leases_fini(&nn->leases);
+	cache_monitor_fini(&nn->cache);
 	blocks_fini(&nn->blocks);
 	satisfier_fini(&nn->satisfy);
 	tree_delete_fini(&nn->tree_delete_broken);
@@ -219,6 +221,7 @@ void nn_dn_lost(struct nn *nn, struct dn *dn, const char *why)
 	else
 		blocks_forget(&nn->blocks, dn, NULL);
 	dn_orders_drop(&nn->dns, dn, order_dropped, nn);
+	cache_monitor_forget(&nn->cache, dn);
 }
 
 void nn_dn_forget(struct nn *nn, struct dn *dn, const char *why)

@@ -40,6 +40,7 @@
 #include "common/base/log.h"
 #include "common/reactor/reactor.h"
 #include "namenode-shim/blocks/blocks.h"
+#include "namenode-shim/blocks/cache_monitor.h"
 #include "namenode-shim/blocks/datanodes.h"
 #include "namenode-shim/blocks/storage_policy_satisfier.h"
 #include "namenode-shim/db/commit_queue.h"
@@ -124,6 +125,7 @@ struct nn {
 	struct datanodes dns;
 	struct blocks blocks;
 	struct leases leases;
+	struct cache_monitor cache;
 	struct safemode safe;
 	atomic_uint_fast64_t inodes;              /* metric */
 	char ec_enabled[ECPOL_MAX * EC_NAME_MAX]; /* names of the erasure-coding policies enabled */

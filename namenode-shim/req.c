@@ -15,6 +15,7 @@
 #include "common/wire/rpc_frame.h"
 #include "namenode-shim/base/users.h"
 #include "namenode-shim/blocks/hosts.h"
+#include "namenode-shim/namespace/cache_directive.h"
 #include "namenode-shim/namespace/quota.h"
 #include "namenode-shim/nn.h"
 
@@ -220,7 +221,7 @@ static const struct {
 	{"removeErasureCodingPolicy", "Cannot remove erasure coding policy @"},
 	{"addErasureCodingPolicies", "Cannot add erasure coding policy"},
 	{"addCachePool", "Cannot add cache pool@"},
-	{"modifyCachePool", "Cannot modify cache pool"},
+	{"modifyCachePool", "Cannot modify cache pool@"},
 	{"removeCachePool", "Cannot modify cache pool@"},
 	{"addCacheDirective", "Cannot add cache directive"},
 	{"modifyCacheDirective", "Cannot add cache directive"},
@@ -228,7 +229,8 @@ static const struct {
 	{"rollEdits", "Log not rolled"},
 };
 
-/* The path a request is about: its first text field, if that is not the client's name. */
+/* The path a request is about: its first text field, if that is not the client's name; of a cache
+ * pool, its name. */
 static const char *path_of(const struct req *q)
 {
 	const ProtobufCMessageDescriptor *d = q->method->in;
@@ -236,6 +238,10 @@ static const char *path_of(const struct req *q)
 	for (unsigned int i = 0; i < d->n_fields; i++) {
 		const ProtobufCFieldDescriptor *f = &d->fields[i];
 
+		if (f->type == PROTOBUF_C_TYPE_MESSAGE &&
+		    f->descriptor == &hd__cache_pool_info_proto__descriptor)
+			return (*(Hd__CachePoolInfoProto *const *)((const char *)q->in + f->offset))
+				->poolname;
 		if (f->type != PROTOBUF_C_TYPE_STRING || f->label == PROTOBUF_C_LABEL_REPEATED ||
 		    !strcasecmp(f->name, "clientName"))
 			continue;
@@ -449,5 +455,6 @@ void req_finish(struct req *q)
 	free(q->block_walk);
 	free(q->report);
 	tree_check_free(q->tree);
+	cache_walk_free(q->cache_walk);
 	pool_give(&q->nn->reqs, q);
 }

@@ -97,6 +97,7 @@ struct req {
 	uint64_t stored;               /* bytes that data nodes have of that */
 	struct block_walk *block_walk; /* owned, or NULL: how far getBlocks is */
 	struct tree_check *tree;       /* owned, or NULL: how far a delete is */
+	struct cache_walk *cache_walk; /* owned, or NULL: what a cache directive needs */
 	struct report_walk *report;    /* owned, or NULL: how far a full block report is */
 	/* how far another list is, of a MEMORY call that makes slices: entry, and in it */
 	size_t at, within;

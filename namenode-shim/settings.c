@@ -177,6 +177,35 @@ static int load_work(const struct conf *c, struct work_limits *w, struct err *e)
 	return rc;
 }
 
+static int get_ms(const struct conf *c, const char *key, uint64_t *ret, struct err *e)
+{
+	int rc = conf_time_ms(c, key, 30000, ret, e);
+
+	if (!rc && (!*ret || *ret > UINT64_MAX / NS_PER_MS / 2))
+		rc = err_set(e, -EINVAL,
+			     "%s=%llu is out of range; give some seconds, in milliseconds", key,
+			     (unsigned long long)*ret);
+	return rc;
+}
+
+static int load_caching(const struct conf *c, struct settings *s, struct err *e)
+{
+	int rc = conf_bool(c, "dfs.namenode.caching.enabled", true, &s->caching, e);
+
+	rc = rc ? rc
+		: get_ms(c, "dfs.namenode.path.based.cache.refresh.interval.ms", &s->cache_scan_ms,
+			 e);
+	rc = rc ? rc
+		: get_ms(c, "dfs.namenode.path.based.cache.retry.interval.ms", &s->cache_retry_ms,
+			 e);
+	rc = rc ? rc
+		: get_u32(c, "dfs.namenode.list.cache.pools.num.responses", 100, 1, NN_LIMIT_MAX,
+			  &s->cache_pools_listed, e);
+	return rc ? rc
+		  : get_u32(c, "dfs.namenode.list.cache.directives.num.responses", 100, 1,
+			    NN_LIMIT_MAX, &s->cache_directives_listed, e);
+}
+
 /* Fewer heartbeats than dfs.namenode.stale.datanode.minimum.interval are missed by chance. */
 static int load_stale(const struct conf *c, struct settings *s, struct err *e)
 {
@@ -546,6 +575,7 @@ int settings_load(const struct conf *c, struct settings *s, struct err *e)
 	rc = rc ? rc : load_times(c, s, e);
 	rc = rc ? rc : load_stale(c, s, e);
 	rc = rc ? rc : load_work(c, &s->work, e);
+	rc = rc ? rc : load_caching(c, s, e);
 	s->satisfier = !strcasecmp(conf_get_or(c, "dfs.storage.policy.satisfier.mode", "none"),
 				   "external");
 	rc = rc ? rc : load_limits(c, s, e);

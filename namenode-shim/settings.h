@@ -72,7 +72,10 @@ struct settings {
 	uint64_t heartbeat_ms, recheck_ms, redundancy_ms, pending_ms, redundancy_delay_ms;
 	uint64_t dead_keep_ms; /* a dead node is listed so long; 0: for ever */
 	struct work_limits work;
-	bool satisfier;    /* satisfyStoragePolicy is answered */
+	bool satisfier; /* satisfyStoragePolicy is answered */
+	bool caching;   /* blocks of cache directives are ordered cached */
+	uint64_t cache_scan_ms, cache_retry_ms;
+	uint32_t cache_pools_listed, cache_directives_listed; /* in one answer */
 	uint64_t stale_ms; /* without a heartbeat; then others are preferred */
 	bool avoid_read_stale, avoid_write_stale;
 	double stale_ratio;

@@ -158,6 +158,8 @@ static bool take(struct nn *nn, struct list *batch)
 	}
 	if (held_until(nn) && held_until(nn) < wake)
 		wake = held_until(nn);
+	if (cache_monitor_due_ns(nn) < wake)
+		wake = cache_monitor_due_ns(nn);
 	if (must_walk(nn))
 		wake = 0;
 	return commit_queue_take(&nn->commit_queue, wake, batch);
@@ -225,6 +227,8 @@ static void walk_on(struct nn *nn)
 	}
 	if (monitor_is_ordering(nn))
 		monitor_order(nn);
+	if (cache_monitor_due_ns(nn) <= clock_mono_ns())
+		cache_monitor_slice(nn);
 	if (nn->tree_delete_next && !nn->safe.on) {
 		nn->tree_delete_next = false;
 		nn->tree_delete_ns = clock_mono_ns();

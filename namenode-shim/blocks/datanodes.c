@@ -109,6 +109,10 @@ int datanodes_register(struct datanodes *d, const struct dn_ident *id, struct dn
 		list_init(&dn->transfers);
 		list_init(&dn->recoveries);
 		list_init(&dn->rebuilds);
+		list_init(&dn->cache_orders);
+		list_init(&dn->cache_held);
+		list_init(&dn->cache_leaving);
+		list_init(&dn->cache_shunned);
 		dn->number = ++d->next_number;
 		HASH_ADD_STR(d->table, uuid, dn);
 		HASH_ADD(by_number, d->numbers, number, sizeof(dn->number), dn);

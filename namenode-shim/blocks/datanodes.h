@@ -147,6 +147,14 @@ struct dn {
 	struct list transfers, recoveries, rebuilds;
 	struct invalidate *inval; /* owned */
 	uint32_t ninval, inval_size;
+	/* cached blocks (cache_monitor.h): of cache_place.in_node, by what is expected of them */
+	struct list cache_orders, cache_held, cache_leaving, cache_shunned;
+	uint64_t cache_capacity, cache_used; /* bytes, as of the last heartbeat */
+	uint64_t cache_ordered;              /* bytes that it was told to cache besides */
+	/* bytes of the report that is taken; told of: it lists more than fits */
+	uint64_t cache_listed;
+	bool cache_lied;
+	uint32_t cache_places, cache_report, cache_reported; /* last one begun; last one ended */
 	uint64_t bandwidth; /* for balancing, to be told with the next heartbeat; 0: nothing */
 	uint64_t list_seq;  /* the last list of nodes that named it (datanodes.list_seq) */
 	UT_hash_handle hh, by_number;

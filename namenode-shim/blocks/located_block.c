@@ -69,6 +69,8 @@ Hd__DatanodeInfoProto *locate_dn(struct arena *a, const struct dn *dn)
 	PB_SET(i, lastblockreporttime, dn->report_ms);
 	PB_SET(i, lastblockreportmonotonic, dn->report_ns / NS_PER_MS);
 	PB_SET(i, numblocks, (uint32_t)blocks);
+	PB_SET(i, cachecapacity, dn->cache_capacity);
+	PB_SET(i, cacheused, dn->cache_used);
 	if (dn->stale)
 		PB_SET(i, stale, true);
 	if (dn->failed_volumes)
@@ -290,6 +292,20 @@ static Hd__LocatedBlockProto *locate_group(struct req *q, const struct inode_blo
 	return l;
 }
 
+/* Which of its nodes have it cached; nothing is said where none has. */
+static void locate_cached(struct req *q, const struct blk *b, Hd__LocatedBlockProto *l,
+			  struct storage *const *st, uint32_t n)
+{
+	const struct cache_monitor *c = &q->nn->cache;
+
+	if (!c->map || !cache_monitor_count(c, b))
+		return;
+	l->iscached = arena_array(&q->mem, protobuf_c_boolean, n);
+	l->n_iscached = n;
+	for (uint32_t i = 0; i < n; i++)
+		l->iscached[i] = cache_monitor_has(c, b, st[i]->dn);
+}
+
 static Hd__LocatedBlockProto *locate_block(struct req *q, const struct inode_block *ib,
 					   uint64_t offset, bool *ret_complete)
 {
@@ -313,6 +329,7 @@ static Hd__LocatedBlockProto *locate_block(struct req *q, const struct inode_blo
 	n = readable(b, st, &corrupt);
 	sort_near(q, st, n);
 	l = locate_on(q, &ib->b, offset, st, n);
+	locate_cached(q, b, l, st, n);
 	l->corrupt = corrupt;
 	return l;
 }

@@ -47,6 +47,8 @@ static const struct {
 	{"acl", offsetof(struct db, acl), true},
 	{"doomed", offsetof(struct db, doomed), true},
 	{"blocks", offsetof(struct db, blocks), true},
+	{"cachepool", offsetof(struct db, cachepool), true},
+	{"cachedir", offsetof(struct db, cachedir), true},
 };
 #define DB_TABLES (sizeof(tables) / sizeof(tables[0]))
 

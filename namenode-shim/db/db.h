@@ -22,6 +22,7 @@
  *   doomed   inode id -> ids of directories      deleted trees that are removed in slices, and the
  *                                                quotas above them (tree_delete.h)
  *   blocks   inode id + row -> blocks            of long files, all but the last ones (inode.h)
+ *   cachepool  name -> pool, cachedir  id -> directive    centralised caching (cache_rows.h)
  * Files: DIR/in_use.lock (fcntl lock of the running process), DIR/current/data.mdb. A format builds
  * DIR/current.tmp and renames it, so that a crash leaves no half-formatted directory.
  * Threading: one writer transaction at a time (the writer thread); readers any number, each thread
@@ -68,7 +69,7 @@ struct db_counters {
 struct db {
 	MDB_env *env;
 	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy, ecpol, ecdir, xattr, acl,
-		doomed, blocks;
+		doomed, blocks, cachepool, cachedir;
 	struct db_ident ident;
 	struct db_counters ctr;          /* as committed; writer thread */
 	uint64_t seq;                    /* of the last record of the journal; writer thread */

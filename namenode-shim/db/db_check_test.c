@@ -92,7 +92,7 @@ static void whole(struct test_db *d)
 		fail_msg("%s", err.text);
 	assert_int_equal(sum.used + sum.unused + 2, sum.pages);
 	assert_int_equal(sum.page_bytes, 4096);
-	assert_int_equal(sum.tables, 14);
+	assert_int_equal(sum.tables, 16);
 }
 
 static void what_was_written_is_whole(void **state)

@@ -47,6 +47,7 @@ enum effect_kind {
 	EFFECT_TREE_DELETE_BROKEN, /* the rest of the tree of inode cannot be read */
 	EFFECT_SATISFY,            /* the replicas of inode are to go where its policy wants them */
 	EFFECT_HOSTS,              /* nn->hosts_next is in force now */
+	EFFECT_CACHE,              /* pools or directives of caching: they are looked at anew */
 };
 
 /* A node that a writer names and that is not known, or that disk of it: it has not registered since

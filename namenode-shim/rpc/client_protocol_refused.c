@@ -144,69 +144,6 @@ static int list_reencryption_status(struct req *q, const void *in)
 	return 0;
 }
 
-/* ---- centralised caching: no pools ---- */
-
-static int list_cache_pools(struct req *q, const void *in)
-{
-	(void)in;
-	req_reply(q, Hd__ListCachePoolsResponseProto, hd__list_cache_pools_response_proto__init);
-	return 0;
-}
-
-static int list_cache_directives(struct req *q, const void *in)
-{
-	(void)in;
-	req_reply(q, Hd__ListCacheDirectivesResponseProto,
-		  hd__list_cache_directives_response_proto__init);
-	return 0;
-}
-
-static int add_cache_pool(struct req *q, const void *in)
-{
-	(void)in;
-	return exception_throw(&q->exception, EXC_INVALID_REQUEST,
-			       "Centralised caching is not supported by this NameNode");
-}
-
-static int remove_cache_pool(struct req *q, const void *in)
-{
-	return exception_throw(&q->exception, EXC_INVALID_REQUEST,
-			       "Cannot remove non-existent cache pool %s",
-			       ((const Hd__RemoveCachePoolRequestProto *)in)->poolname);
-}
-
-static int modify_cache_pool(struct req *q, const void *in)
-{
-	const Hd__ModifyCachePoolRequestProto *m = in;
-
-	return exception_throw(&q->exception, EXC_INVALID_REQUEST, "Cache pool %s does not exist.",
-			       m->info->poolname ? m->info->poolname : "null");
-}
-
-static int add_cache_directive(struct req *q, const void *in)
-{
-	const Hd__AddCacheDirectiveRequestProto *m = in;
-
-	return exception_throw(&q->exception, EXC_INVALID_REQUEST, "Unknown pool %s",
-			       m->info->pool ? m->info->pool : "null");
-}
-
-static int no_directive(struct req *q, int64_t id)
-{
-	return exception_throw(&q->exception, EXC_INVALID_REQUEST,
-			       "No directive with ID %lld found.", (long long)id);
-}
-
-static int modify_cache_directive(struct req *q, const void *in)
-{
-	return no_directive(q, ((const Hd__ModifyCacheDirectiveRequestProto *)in)->info->id);
-}
-
-static int remove_cache_directive(struct req *q, const void *in)
-{
-	return no_directive(q, ((const Hd__RemoveCacheDirectiveRequestProto *)in)->id);
-}
-
 /* ---- tokens, the rest ---- */
 
 #define TOKEN_VERSION 0 /* first byte of a delegation token's identifier */
@@ -267,14 +204,6 @@ static const struct method table[] = {
 	       create_encryption_zone),
 	CHANGE(reencryptEncryptionZone, reencrypt_encryption_zone, REQ_SUPER, reencrypt_zone),
 	READ(listReencryptionStatus, list_reencryption_status, REQ_SUPER, list_reencryption_status),
-	READ(listCachePools, list_cache_pools, 0, list_cache_pools),
-	READ(listCacheDirectives, list_cache_directives, 0, list_cache_directives),
-	CHANGE(addCachePool, add_cache_pool, REQ_SUPER, add_cache_pool),
-	CHANGE(modifyCachePool, modify_cache_pool, REQ_SUPER, modify_cache_pool),
-	CHANGE(removeCachePool, remove_cache_pool, REQ_SUPER, remove_cache_pool),
-	CHANGE(addCacheDirective, add_cache_directive, 0, add_cache_directive),
-	CHANGE(modifyCacheDirective, modify_cache_directive, 0, modify_cache_directive),
-	CHANGE(removeCacheDirective, remove_cache_directive, 0, remove_cache_directive),
 	TOKEN(renewDelegationToken, renew_delegation_token, renew_delegation_token),
 	TOKEN(cancelDelegationToken, cancel_delegation_token, cancel_delegation_token),
 	READ(getEditsFromTxid, get_edits_from_txid, REQ_SUPER, get_edits),

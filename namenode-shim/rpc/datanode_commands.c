@@ -212,6 +212,23 @@ static Hdd__DatanodeCommandProto *bandwidth_command(struct req *q, struct dn *dn
 	return c;
 }
 
+/* NULL: nothing. */
+static Hdd__DatanodeCommandProto *cache_command(struct req *q, struct dn *dn, bool cache)
+{
+	Hdd__DatanodeCommandProto *c =
+		dn_command(q, HDD__DATANODE_COMMAND_PROTO__TYPE__BlockIdCommand);
+	Hdd__BlockIdCommandProto *b =
+		req_new_msg(q, Hdd__BlockIdCommandProto, hdd__block_id_command_proto__init);
+
+	b->action = cache ? HDD__BLOCK_ID_COMMAND_PROTO__ACTION__CACHE
+			  : HDD__BLOCK_ID_COMMAND_PROTO__ACTION__UNCACHE;
+	b->blockpoolid = arena_strdup(&q->mem, q->nn->db->ident.pool_id);
+	b->blockids = arena_array(&q->mem, uint64_t, CACHE_ORDERS_MAX);
+	b->n_blockids = cache_orders(q->nn, dn, cache, b->blockids);
+	c->blkidcmd = b;
+	return b->n_blockids ? c : NULL;
+}
+
 void dn_commands_add(struct req *q, struct dn *dn, Hdd__HeartbeatResponseProto *r)
 {
 	const uint32_t streams = free_streams(&q->nn->set.work, dn);
@@ -227,5 +244,9 @@ void dn_commands_add(struct req *q, struct dn *dn, Hdd__HeartbeatResponseProto *
 	    (c = ec_reconstruct_command(q, dn)))
 		r->cmds[r->n_cmds++] = c;
 	if (dn->ninval && (c = invalidate_command(q, dn)))
+		r->cmds[r->n_cmds++] = c;
+	if (!list_empty(&dn->cache_leaving) && (c = cache_command(q, dn, false)))
+		r->cmds[r->n_cmds++] = c;
+	if (!list_empty(&dn->cache_orders) && (c = cache_command(q, dn, true)))
 		r->cmds[r->n_cmds++] = c;
 }

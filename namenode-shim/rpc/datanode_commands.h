@@ -16,7 +16,7 @@
 
 struct dn;
 
-#define DN_COMMANDS_MAX 5 /* in one answer */
+#define DN_COMMANDS_MAX 7 /* in one answer */
 
 /** Append what waits for @dn to @r, whose cmds have room for DN_COMMANDS_MAX. Nothing but the
  *  balancer's bandwidth in safe mode; a block recovery goes alone. */

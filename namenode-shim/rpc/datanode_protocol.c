@@ -136,6 +136,7 @@ static void on_registered(struct nn *nn, struct dn *dn, const struct hosts_verdi
 	char rack[DN_RACK_MAX];
 
 	dn->disallowed = false;
+	cache_monitor_forget(&nn->cache, dn); /* it has begun anew */
 	snprintf(rack, sizeof(rack), "%s", dn->rack);
 	topology_find(nn->topology, dn->ip, dn->rack);
 	datanodes_changed(&nn->dns);
@@ -314,6 +315,8 @@ static int send_heartbeat(struct req *q, const void *in)
 	dn->xceivers = m->xceivercount;
 	dn->xmits = m->xmitsinprogress;
 	dn->failed_volumes = m->failedvolumes;
+	dn->cache_capacity = m->has_cachecapacity ? m->cachecapacity : 0;
+	dn->cache_used = m->has_cacheused ? m->cacheused : 0;
 	if (take_storage_reports(q->nn, dn, m->reports, m->n_reports)) {
 		r->cmds[r->n_cmds++] = dn_command_register(q); /* a full report follows */
 		return 0;
@@ -362,15 +365,6 @@ static int error_report(struct req *q, const void *in)
 	if (m->errorcode == HDD__ERROR_REPORT_REQUEST_PROTO__ERROR_CODE__FATAL_DISK_ERROR)
 		nn_dn_lost(q->nn, dn, "fatal disk error");
 	return 0;
-}
-
-static int cache_report(struct req *q, const void *in)
-{
-	const Hdd__CacheReportRequestProto *m = in;
-	struct dn *dn;
-
-	req_reply(q, Hdd__CacheReportResponseProto, hdd__cache_report_response_proto__init);
-	return datanode_find(q, m->registration, &dn); /* nothing is ever ordered cached */
 }
 
 /* ---- end of a block recovery ---- */
@@ -507,7 +501,7 @@ static const struct method table[] = {
 	       datanode_block_received_and_deleted),
 	MEMORY(reportBadBlocks, report_bad_blocks, report_bad_blocks),
 	MEMORY(errorReport, error_report, error_report),
-	MEMORY(cacheReport, cache_report, cache_report),
+	MEMORY(cacheReport, cache_report, datanode_cache_report),
 	METHOD(commitBlockSynchronization, hdd, commit_block_synchronization, REQ_CHANGE,
 	       REQ_SAFE_OK, commit_block_synchronization),
 };

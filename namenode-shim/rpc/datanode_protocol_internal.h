@@ -18,3 +18,4 @@ int datanode_check_pool(struct req *q, const char *pool);
 /* Methods in datanode_reports.c. */
 int datanode_block_report(struct req *q, const void *in);
 int datanode_block_received_and_deleted(struct req *q, const void *in);
+int datanode_cache_report(struct req *q, const void *in);

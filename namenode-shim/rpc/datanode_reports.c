@@ -301,3 +301,31 @@ int datanode_block_received_and_deleted(struct req *q, const void *in)
 		dn->reporting = NULL;
 	return rc;
 }
+
+/* ---- blocks cached ---- */
+
+/* A slice of its list; REQ_PARK: there is more. */
+int datanode_cache_report(struct req *q, const void *in)
+{
+	const Hdd__CacheReportRequestProto *m = in;
+	struct dn *dn;
+	int rc = datanode_find(q, m->registration, &dn);
+
+	req_reply(q, Hdd__CacheReportResponseProto, hdd__cache_report_response_proto__init);
+	rc = rc ? rc : datanode_check_pool(q, m->blockpoolid);
+	if (!rc && !dn)
+		rc = datanode_unregistered(q, m->registration);
+	if (rc < 0 || !q->nn->set.caching)
+		return rc;
+	if (!q->within)
+		q->within = cache_report_begin(dn);
+	else if (q->within != dn->cache_report)
+		return 0; /* a newer one has begun */
+	for (uint32_t done = 0; q->at < m->n_blocks; done++) {
+		if (nn_slice_is_done(q->nn, done))
+			return REQ_PARK;
+		cache_report_block(q->nn, dn, (int64_t)m->blocks[q->at++]);
+	}
+	cache_report_end(q->nn, dn);
+	return 0;
+}

@@ -28,6 +28,8 @@ extern const struct method_table client_attr_methods;
 extern const struct method_table client_policy_methods;
 /* client_protocol_ec.c: erasure-coding policies */
 extern const struct method_table client_ec_methods;
+/* client_protocol_cache.c: pools and directives of centralised caching */
+extern const struct method_table client_cache_methods;
 /* client_protocol_refused.c: what is not there, and says so */
 extern const struct method_table client_refuse_methods;
 /* client_protocol_append.c: files that exist written on, cut, joined, changed within */

@@ -17,7 +17,7 @@
 
 #define HDFS "org.apache.hadoop.hdfs."
 #define HADOOP "org.apache.hadoop."
-#define TABLES_MAX 11
+#define TABLES_MAX 12
 #define PROTOCOLS 11
 
 struct entry {
@@ -46,7 +46,7 @@ static const struct {
 	{HDFS "protocol.ClientProtocol",
 	 {&client_read_methods, &client_admin_methods, &client_ops_methods, &client_change_methods,
 	  &client_append_methods, &client_write_methods, &client_pipeline_methods,
-	  &client_policy_methods, &client_ec_methods, &client_attr_methods,
+	  &client_policy_methods, &client_ec_methods, &client_attr_methods, &client_cache_methods,
 	  &client_refuse_methods}},
 	{HDFS "server.protocol.DatanodeProtocol", {&datanode_methods}},
 	{HDFS "server.protocol.DatanodeLifelineProtocol", {&lifeline_methods}},
