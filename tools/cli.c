@@ -278,8 +278,19 @@ static int unknown_option(const struct cli_command *cmd, char **argv)
 	return EXIT_USAGE;
 }
 
+/* Where operands of the kind -addPool begin. */
+static int first_word(int argc, char **argv)
+{
+	int i = 1;
+
+	while (i < argc && !(argv[i][0] == '-' && argv[i][1] >= 'a' && argv[i][1] <= 'z'))
+		i++;
+	return i;
+}
+
 int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **argv)
 {
+	const int options = strchr(cmd->options, '-') ? first_word(argc, argv) : argc;
 	int opt, rc;
 
 	c->cmd = cmd->name;
@@ -290,7 +301,7 @@ int cli_parse(struct cli *c, const struct cli_command *cmd, int argc, char **arg
 		return cli_fail_errno(c, "start", -ENOMEM, NULL);
 	opterr = 0;
 	optind = 1;
-	while ((opt = getopt_long(argc, argv, ":rRfpshqwj:D:", LONG_OPTIONS, NULL)) != -1) {
+	while ((opt = getopt_long(options, argv, ":rRfpshqwj:D:", LONG_OPTIONS, NULL)) != -1) {
 		if (opt == ':')
 			return usage_error(cmd, "a value is missing after ", argv[optind - 1]);
 		if (opt == '?' || !takes(cmd, opt))

@@ -60,7 +60,8 @@ struct cli_command {
 	int (*run)(struct cli *c);
 	/* short options it takes, of "rRfpshqjw" and 'J' for --json, 'B' for --replication and
 	 * --block-size, 'A' for --append, 'N' for --new-block, 'Q' for --names and --space, 'E' for
-	 * --ec */
+	 * --ec; '-': the first operand is a word like -addPool, and nothing behind it is an option
+	 */
 	const char *options;
 	enum cli_operands operands;
 	int min_operands, max_operands; /* -1: no limit */
@@ -142,5 +143,6 @@ int cmd_chgrp(struct cli *c);
 int cmd_acl(struct cli *c);
 int cmd_quota(struct cli *c);
 int cmd_admin(struct cli *c);
+int cmd_cacheadmin(struct cli *c);
 int cmd_ec(struct cli *c);
 int ec_convert(struct cli *c); /* an operation of it */

@@ -81,6 +81,23 @@ static const struct cli_command COMMANDS[] = {
 	 "convert PATH... POLICY  rewrite files; verified, renamed into place with rights, ACL, times,\n"
 	 "                        xattrs, storage policy; -r for directories, whose policy stays;\n"
 	 "                        interrupted, the same command goes on where it was"},
+	{"cacheadmin", cmd_cacheadmin, "J-", OPERANDS_FIRST_OTHER, 1, -1, "OPERATION [WORD]...",
+	 "What data nodes keep in memory (dfs.datanode.max.locked.memory), in the words of hdfs cacheadmin.\n"
+	 "Options of this command come before the operation. A TTL is 30s, 20m, 2h, 1d or never. Operations:\n"
+	 "-addDirective -path PATH -pool POOL [-force] [-replication N] [-ttl TTL]\n"
+	 "                        cache a file, or the files of a directory, N times; -force: over the limit\n"
+	 "                        of the pool, too (what is over it is not cached)\n"
+	 "-modifyDirective -id ID [-path PATH] [-force] [-replication N] [-pool POOL] [-ttl TTL]\n"
+	 "-removeDirective ID\n"
+	 "-removeDirectives -path PATH\n"
+	 "-listDirectives [-stats] [-path PATH] [-pool POOL] [-id ID]\n"
+	 "                        -stats: what is needed, and what is cached\n"
+	 "-addPool NAME [-owner USER] [-group GROUP] [-mode MODE] [-limit BYTES|unlimited]\n"
+	 "                        [-defaultReplication N] [-maxTtl TTL]\n"
+	 "                        who may write a pool gives directives in it; who may read it sees them\n"
+	 "-modifyPool NAME [-owner USER] ...\n"
+	 "-removePool NAME        with its directives\n"
+	 "-listPools [-stats] [NAME]"},
 	{"admin", cmd_admin, "QJ", OPERANDS_FIRST_OTHER, 1, -1, "OPERATION [OPERAND]...",
 	 "Look at the cluster and steer it. Operations:\n"
 	 "report                  the data nodes, their addresses, capacity and state\n"

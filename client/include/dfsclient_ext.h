@@ -176,6 +176,65 @@ DFS_API int dfs_open_files(struct dfs *fs, const char *path, int64_t after,
 			   struct dfs_open_files **ret, struct dfs_err *err);
 DFS_API void dfs_open_files_free(struct dfs_open_files *f);
 
+/* ---- centralised caching: what data nodes keep in memory ---- */
+
+/* What is not given is NULL or -1. */
+struct dfs_cache_pool {
+	const char *name, *owner, *group;
+	int32_t mode;        /* permission bits */
+	int32_t replication; /* of directives that give none */
+	int64_t limit;       /* bytes; INT64_MAX: unlimited */
+	int64_t max_ttl_ms;  /* of directives; INT64_MAX / 4: for ever */
+	uint64_t reserved[4];
+};
+
+struct dfs_cache_directive {
+	int64_t id;
+	const char *path, *pool;
+	int32_t replication;
+	int64_t ttl_ms;     /* when it is given: milliseconds from then on */
+	int64_t expires_ms; /* when it is listed: time of day */
+	bool has_expired;   /* when it is listed */
+	uint64_t reserved[4];
+};
+
+/* Of a pool or directive; bytes times replication. */
+struct dfs_cache_use {
+	int64_t bytes_needed, bytes_cached, bytes_over, files_needed, files_cached;
+	uint64_t reserved[4];
+};
+
+typedef void dfs_cache_pool_fn(void *arg, const struct dfs_cache_pool *p,
+			       const struct dfs_cache_use *u);
+typedef void dfs_cache_directive_fn(void *arg, const struct dfs_cache_directive *d,
+				    const struct dfs_cache_use *u);
+
+/** These three fail with [NN]; -EACCES unless superuser; -EREMOTEIO with the NameNode's words: the
+ *  pool is there already, or is not there, or a value is refused. A pool takes its directives
+ *  along. */
+DFS_API int dfs_add_cache_pool(struct dfs *fs, const struct dfs_cache_pool *pool,
+			       struct dfs_err *err);
+DFS_API int dfs_modify_cache_pool(struct dfs *fs, const struct dfs_cache_pool *pool,
+				  struct dfs_err *err);
+DFS_API int dfs_remove_cache_pool(struct dfs *fs, const char *name, struct dfs_err *err);
+/** @tell each pool, in the order of names; of those that the caller may not read, the name. Fails
+ *  with [NN]. */
+DFS_API int dfs_list_cache_pools(struct dfs *fs, dfs_cache_pool_fn *tell, void *arg,
+				 struct dfs_err *err);
+/** A file, or the files of a directory, are to be cached. @force: over the limit of the pool, too.
+ *  Fails with [NN]; -EACCES the pool may not be written; -EREMOTEIO with the NameNode's words. */
+DFS_API int dfs_add_cache_directive(struct dfs *fs, const struct dfs_cache_directive *d, bool force,
+				    int64_t *ret_id, struct dfs_err *err);
+/** What @d gives is changed in the directive of its id. Fails as the one above. */
+DFS_API int dfs_modify_cache_directive(struct dfs *fs, const struct dfs_cache_directive *d,
+				       bool force, struct dfs_err *err);
+/** Fails as those above. */
+DFS_API int dfs_remove_cache_directive(struct dfs *fs, int64_t id, struct dfs_err *err);
+/** @tell each directive that the caller may see and that has what @filter gives (id, path, pool),
+ *  by id. Fails with [NN]; -EREMOTEIO no directive has this id. */
+DFS_API int dfs_list_cache_directives(struct dfs *fs, const struct dfs_cache_directive *filter,
+				      dfs_cache_directive_fn *tell, void *arg, struct dfs_err *err);
+
 /* ---- erasure coding: policies, and what is wrong with a file ---- */
 
 enum dfs_ec_state { /* numbers of the wire */
