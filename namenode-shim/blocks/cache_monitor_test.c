@@ -262,6 +262,12 @@ static void a_file_is_cached_as_often_as_wanted_and_let_go(void **state)
 	assert_int_equal(count_of(&w, id).cached.files, 1);
 	assert_int_equal(cache_monitor_count(&w.nn->cache, blocks_find(&w.nn->blocks, w.b[0].id)),
 			 2);
+	report(&w, has[0] ? 0 : 1, 0); /* it has let go by itself */
+	scan(&w);
+	assert_true(count_of(&w, id).cached.bytes < 4 * LEN);
+	report(&w, has[0] ? 0 : 1, has[0] ? has[0] : has[1]);
+	scan(&w);
+	assert_int_equal(count_of(&w, id).cached.bytes, 4 * LEN);
 	obey(&w, has); /* and nothing else */
 	assert_true(times(has, 0) == 2 && times(has, 1) == 2);
 	take(&w, id);
@@ -359,23 +365,25 @@ static void a_node_that_lies_is_not_believed(void **state)
 	world_init(&w, 0);
 	id = give(&w, "/f", 3, 0);
 	report(&w, 3, 3); /* it has no replica */
+	w.dn[0]->cache_capacity = 2 * LEN;
 	(void)cache_report_begin(w.dn[0]);
 	for (int64_t i = 0; i < 1000; i++) /* there are no such blocks */
 		cache_report_block(w.nn, w.dn[0], 77 + i * 1000003);
 	for (int i = 0; i < 5; i++)
 		cache_report_block(w.nn, w.dn[0], w.b[0].id);
+	cache_report_block(w.nn, w.dn[0], w.b[1].id); /* there is room for it */
 	cache_report_end(w.nn, w.dn[0]);
 	w.dn[1]->cache_capacity = LEN; /* room for one */
 	report(&w, 1, 3);
 	b = blocks_find(&w.nn->blocks, w.b[0].id);
-	assert_int_equal(HASH_COUNT(w.nn->cache.map), 1);
-	assert_int_equal(w.dn[0]->cache_places, 1);
+	assert_int_equal(HASH_COUNT(w.nn->cache.map), 2);
+	assert_int_equal(w.dn[0]->cache_places, 2);
 	assert_int_equal(w.dn[3]->cache_places, 0);
 	assert_int_equal(w.dn[1]->cache_places, 1);
 	assert_int_equal(cache_monitor_count(&w.nn->cache, b), 2);
 	assert_false(cache_monitor_has(&w.nn->cache, b, w.dn[3]));
 	scan(&w);
-	assert_int_equal(count_of(&w, id).cached.bytes, 2 * LEN);
+	assert_int_equal(count_of(&w, id).cached.bytes, 3 * LEN);
 	world_fini(&w);
 }
 

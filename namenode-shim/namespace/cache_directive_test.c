@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who may give, change and see cache directives, what a pool's limit refuses, and that pools,
- * directives and ids are there after a restart, whether what was committed was synced or only in
- * the journal. */
+ * directives and ids are there after a restart. (kill -9: integration/caching.) */
 #include "namenode-shim/namespace/cache_directive.h"
 
 #include <setjmp.h>
