@@ -312,8 +312,8 @@ void card_free(struct vcard *card)
 	free(card);
 }
 
-/* librdmacm notes that a device has gone when it looks which there are, and closes those that nobody
- * holds. It fails while there is none at all. */
+/* librdmacm notes that a device has gone when it looks which there are, and closes those that
+ * nobody holds. It fails while there is none at all. */
 static void look_again(struct verbs_control *k)
 {
 	struct ibv_context **all = rdma_get_devices(NULL);
