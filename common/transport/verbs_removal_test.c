@@ -326,6 +326,7 @@ static void who_listens_meanwhile_waits_with_the_others(void **state)
 	assert_int_equal(verbs_listen(&n->v, &o, NULL), -ENODEV); /* nobody's is lost: it is told */
 	assert_false(n->v.listening);
 	assert_int_equal(cm.ids, 0);
+	list_del(&other.control_link);
 }
 
 /* It may be chosen no more: others serve its device. */
