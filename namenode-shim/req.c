@@ -113,7 +113,8 @@ bool req_needs_groups(const struct req *q)
 
 	if (!q->call || strlen(user) > USERS_NAME_MAX)
 		return false;
-	return q->nn->service_acl || (!q->datanode && strcmp(user, users_self(q->nn->users)) != 0);
+	return q->nn->service_acl || q->method->flags & REQ_GROUPS ||
+	       (!q->datanode && strcmp(user, users_self(q->nn->users)) != 0);
 }
 
 void req_reset(struct req *q, struct txn *t)

@@ -46,6 +46,7 @@ enum req_flag {
 	REQ_MEM = 8,         /* its steps (REQ_PARK) look at what mem_lock guards */
 	REQ_LOCKS = 16,      /* a READ that takes mem_lock itself, not while it reads the disk */
 	REQ_NAMES_USER = 32, /* prepared by looking up a user whom the caller names */
+	REQ_GROUPS = 64,     /* asks for the groups of its caller, even of the super-user */
 };
 
 struct method {

@@ -26,11 +26,13 @@ static void changed(struct ns *n)
 
 static bool allowed(struct ns *n, const struct cache_pool *p, unsigned int access)
 {
-	const bool owner = !strcmp(n->user, p->owner);
-	const bool member = users_in_group(n->users, n->user, p->group);
+	bool owner, member;
 
 	if (!n->enforce || n->super)
 		return true;
+	/* not before: nobody holds the groups of the super-user, and to ask for them may block */
+	owner = !strcmp(n->user, p->owner);
+	member = users_in_group(n->users, n->user, p->group);
 	if (owner && ((unsigned int)p->mode >> 6 & access) == access)
 		return true;
 	if (member && ((unsigned int)p->mode >> 3 & access) == access)

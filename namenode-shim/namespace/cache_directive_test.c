@@ -132,6 +132,26 @@ static void the_mode_of_a_pool_says_who_may(void **state)
 	test_db_fini(&d);
 }
 
+/* To ask for the groups of one whom nobody holds may block the writer, or a listing. */
+static void nobody_asks_for_the_groups_of_the_super_user(void **state)
+{
+	const struct cache_pool_info p = {.name = "p", .owner = "carol", .has_mode = true};
+	struct test_db d;
+	struct ns *n;
+
+	(void)state;
+	test_db_init(&d);
+	n = test_begin(&d, "root");
+	n->users = NULL; /* who asks does not come back */
+	make_pool(n, &p);
+	assert_int_equal(give(n, "p", "/f", 1, false), 0);
+	assert_true(may_read(n, "p"));
+	n->super = n->enforce = false;
+	assert_true(may_read(n, "p"));
+	txn_write_abort(&d.t);
+	test_db_fini(&d);
+}
+
 /* Changing, moving and removing ask for the right to write, too: of both pools. */
 static void only_who_may_write_changes_and_removes(void **state)
 {
@@ -367,6 +387,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_mode_of_a_pool_says_who_may),
+		cmocka_unit_test(nobody_asks_for_the_groups_of_the_super_user),
 		cmocka_unit_test(only_who_may_write_changes_and_removes),
 		cmocka_unit_test(a_limit_counts_bytes_times_replication),
 		cmocka_unit_test(the_last_count_and_what_came_since_fill_a_pool),

@@ -349,7 +349,9 @@ static int list_cache_directives(struct req *q, const void *in)
 #define POOL(name, msg, fn) METHOD(name, hd, msg, REQ_CHANGE, REQ_ONCE | REQ_SUPER, fn)
 #define DIRECTIVE(name, msg, fn) METHOD(name, hd, msg, REQ_CHANGE, REQ_ONCE, fn)
 static const struct method table[] = {
-	POOL(addCachePool, add_cache_pool, add_cache_pool),
+	/* REQ_GROUPS: own_group() */
+	METHOD(addCachePool, hd, add_cache_pool, REQ_CHANGE, REQ_ONCE | REQ_SUPER | REQ_GROUPS,
+	       add_cache_pool),
 	POOL(modifyCachePool, modify_cache_pool, modify_cache_pool),
 	POOL(removeCachePool, remove_cache_pool, remove_cache_pool),
 	METHOD(listCachePools, hd, list_cache_pools, REQ_READ, 0, list_cache_pools),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A caller whose groups are unknown waits for the directory of accounts. Nobody else does, and no data
-node.
+node. So does the super-user when its own groups are needed.
 
 usage: nn_accounts.py DFS-NAMENODE SLOW-ACCOUNTS.SO
 """
@@ -12,7 +12,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
-from hrpc import Checks, FakeDn, NameNode, Rpc  # noqa: E402
+from hrpc import Checks, FakeDn, NameNode, RemoteError, Rpc  # noqa: E402
 from programs import program  # noqa: E402
 
 SLOW_S = 4
@@ -20,14 +20,48 @@ STRANGERS = 6
 ROUNDS = 3  # of calls that are answered while somebody waits; dozens on an idle machine
 
 
-def main():
-    c = Checks()
+def start(nn, accounts):
+    os.environ['LD_PRELOAD'] = accounts
+    os.environ['ASAN_OPTIONS'] = os.environ.get('ASAN_OPTIONS', '') + ':verify_asan_link_order=0'
+    nn.start()
+    del os.environ['LD_PRELOAD']
+
+
+def super_user(c, namenode, accounts):
+    """A cache pool that is given no group gets the first one of its owner."""
+    me, rounds, errors = 'slow-%d-super' % SLOW_S, 0, []
     with tempfile.TemporaryDirectory(prefix='nn-accounts-') as directory:
-        nn = NameNode(program('namenode-shim/dfs-namenode'), directory, ['dfs.permissions.superusergroup=root']).format()
-        os.environ['LD_PRELOAD'] = program('tests/integration/libslow_accounts.so')
-        os.environ['ASAN_OPTIONS'] = os.environ.get('ASAN_OPTIONS', '') + ':verify_asan_link_order=0'
-        nn.start()
-        del os.environ['LD_PRELOAD']
+        os.environ['HADOOP_USER_NAME'] = me
+        nn = NameNode(namenode, directory, []).format()
+        start(nn, accounts)
+        del os.environ['HADOOP_USER_NAME']
+        boss, other = Rpc(nn.addr, user=me), Rpc(nn.addr, user='other')
+        boss.mkdirs('/d', 0o777)
+        other.mkdirs('/d/known')
+
+        def add_pool():
+            try:
+                boss.call('addCachePool', {1: {1: 'p'}})
+            except RemoteError as e:
+                errors.append(e.text)
+        t = threading.Thread(target=add_pool)
+        t.start()
+        time.sleep(0.5)
+        while t.is_alive():
+            other.mkdirs('/d/%d' % rounds)
+            rounds += t.is_alive()
+            time.sleep(0.05)
+        t.join()
+        c.check('the super-user has no group', len(errors) == 1 and 'no primary group' in errors[0], errors)
+        c.check('nobody waited for its groups', rounds >= ROUNDS, rounds)
+        nn.stop()
+
+
+def main():
+    c, namenode, accounts = Checks(), program('namenode-shim/dfs-namenode'), program('tests/integration/libslow_accounts.so')
+    with tempfile.TemporaryDirectory(prefix='nn-accounts-') as directory:
+        nn = NameNode(namenode, directory, ['dfs.permissions.superusergroup=root']).format()
+        start(nn, accounts)
         root, dn, took = Rpc(nn.addr), FakeDn(nn.addr, 50010).start(), {}
         root.mkdirs('/d', 0o777)
 
@@ -61,10 +95,10 @@ def main():
         for t in many:
             t.start()
         time.sleep(0.2)
-        start = time.monotonic()
+        began = time.monotonic()
         other = FakeDn(nn.addr, 50011, user='slow-%d-datanode' % SLOW_S).start()
         other.heartbeat()
-        waited = time.monotonic() - start
+        waited = time.monotonic() - began
         c.check('a data node of an unknown user comes before many strangers', waited < 3, waited)
         for t in many:
             t.join()
@@ -73,6 +107,7 @@ def main():
         t.start()
         t.join()
         c.check('SIGTERM while somebody waits ends with status 0', nn.stop() == 0)
+    super_user(c, namenode, accounts)
     return 1 if c.failed else 0
 
 
