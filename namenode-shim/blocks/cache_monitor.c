@@ -152,7 +152,7 @@ void cache_monitor_forget(struct cache_monitor *c, struct dn *dn)
 	forget_list(&dn->cache_held);
 	forget_list(&dn->cache_leaving);
 	forget_list(&dn->cache_shunned);
-	dn->cache_capacity = dn->cache_used = 0;
+	dn->cache_capacity = dn->cache_used = dn->cache_news_ns = 0;
 	cache_monitor_ask(c);
 }
 
@@ -245,6 +245,8 @@ void cache_report_block(struct nn *nn, struct dn *dn, int64_t id)
 			return;
 	}
 	p->report = dn->cache_report;
+	if (p->state == CACHE_ORDERED)
+		dn->cache_news_ns = clock_mono_ns();
 	if (p->state == CACHE_LEAVING && p->gs == b->b.gs)
 		return;
 	if (p->state != CACHE_HELD || p->gs != b->b.gs)
@@ -269,6 +271,12 @@ void cache_report_end(struct nn *nn, struct dn *dn)
 
 /* ---- orders ---- */
 
+/* It caches one block after the other: what it was told besides waits for its turn there. */
+static bool is_busy(const struct dn *dn, uint64_t now, uint64_t again)
+{
+	return dn->cache_news_ns && now - dn->cache_news_ns < again;
+}
+
 /* It was told to let it go, and did not list it since. */
 static bool has_left(const struct cache_place *p)
 {
@@ -279,6 +287,7 @@ uint32_t cache_orders(struct nn *nn, struct dn *dn, bool cache, uint64_t *ret)
 {
 	struct list *line = cache ? &dn->cache_orders : &dn->cache_leaving;
 	const uint64_t now = clock_mono_ns(), again = nn->set.cache_retry_ms * NS_PER_MS;
+	const bool busy = cache && is_busy(dn, now, again);
 	uint32_t n = 0;
 
 	for (uint32_t looked = 0; looked < CACHE_ORDERS_MAX && !list_empty(line); looked++) {
@@ -291,13 +300,14 @@ uint32_t cache_orders(struct nn *nn, struct dn *dn, bool cache, uint64_t *ret)
 			cache_place_free(p);
 			continue;
 		}
-		if (cache && p->told >= CACHE_TRIES) {
+		if (cache && p->told >= CACHE_TRIES && !busy) {
 			cache_place_set(p, CACHE_SHUNNED, 0);
 			cache_monitor_ask(&nn->cache);
 			continue;
 		}
 		ret[n++] = (uint64_t)p->block->id;
-		p->told = (uint8_t)(p->told + (p->told < CACHE_TRIES));
+		if (!p->told || (!busy && p->told < CACHE_TRIES))
+			p->told++;
 		p->at_ns = now;
 		list_del(&p->in_node);
 		list_add_tail(line, &p->in_node);

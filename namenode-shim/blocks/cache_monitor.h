@@ -13,8 +13,8 @@
  * writer.
  * What a node reports counts only for good replicas that it is known to have, and for no more bytes
  * than it says it has room for. An order is given again after
- * dfs.namenode.path.based.cache.retry.interval.ms; a node that does not follow is left alone with
- * that block for CACHE_SHUN_NS, and another one is told.
+ * dfs.namenode.path.based.cache.retry.interval.ms; a node that does not follow, and has cached
+ * nothing else meanwhile, is left alone with that block for CACHE_SHUN_NS, and another one is told.
  * Nothing of this is on disk: after a start it comes from reports.
  * Ownership: nn->cache. Threading: the writer thread; what it changes for others it changes with
  * mem_lock held for writing.

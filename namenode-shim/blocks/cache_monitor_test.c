@@ -354,6 +354,39 @@ static void a_node_that_does_not_follow_is_left_alone(void **state)
 	world_fini(&w);
 }
 
+/* It has so many blocks to cache that the last one is not done after all tries; then it stops. */
+static void a_node_that_is_busy_caching_is_not_left_alone(void **state)
+{
+	struct world w;
+	uint64_t has = 0;
+
+	(void)state;
+	world_init(&w, 0);
+	w.dn[1]->cache_capacity = w.dn[2]->cache_capacity = 0;
+	(void)give(&w, "/f", 1, 0);
+	(void)give(&w, "/d", 1, 0);
+	scan(&w);
+	assert_int_equal(orders(&w, 0, true), 0xf);
+	for (uint32_t b = 0; b < 3; b++) {
+		ahead_s += 20;
+		has |= 1ull << b;
+		report(&w, 0, has);
+		ahead_s += 20;
+		report(&w, 0, has); /* nothing new */
+		scan(&w);
+		assert_int_equal(orders(&w, 0, true), 0xf & ~has); /* again, and it is no try */
+	}
+	for (int i = 1; i < CACHE_TRIES; i++) {
+		ahead_s += 31;
+		scan(&w);
+		assert_int_equal(orders(&w, 0, true), 8);
+	}
+	ahead_s += 31;
+	assert_int_equal(orders(&w, 0, true), 0);
+	assert_int_equal(w.dn[0]->cache_ordered, 0);
+	world_fini(&w);
+}
+
 /* It counts what the node has, and can have, and nothing else. */
 static void a_node_that_lies_is_not_believed(void **state)
 {
@@ -504,6 +537,7 @@ int main(void)
 		cmocka_unit_test(a_directory_means_its_files_and_the_largest_wish_counts),
 		cmocka_unit_test(only_nodes_with_room_are_asked),
 		cmocka_unit_test(a_node_that_does_not_follow_is_left_alone),
+		cmocka_unit_test(a_node_that_is_busy_caching_is_not_left_alone),
 		cmocka_unit_test(a_node_that_lies_is_not_believed),
 		cmocka_unit_test(a_node_that_dies_or_begins_anew_has_nothing_cached),
 		cmocka_unit_test(a_block_that_changes_or_goes_is_cached_no_more),

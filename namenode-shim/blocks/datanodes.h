@@ -151,6 +151,7 @@ struct dn {
 	struct list cache_orders, cache_held, cache_leaving, cache_shunned;
 	uint64_t cache_capacity, cache_used; /* bytes, as of the last heartbeat */
 	uint64_t cache_ordered;              /* bytes that it was told to cache besides */
+	uint64_t cache_news_ns; /* when it last said that it did so; 0: not since it registered */
 	/* bytes of the report that is taken; told of: it lists more than fits */
 	uint64_t cache_listed;
 	bool cache_lied;
