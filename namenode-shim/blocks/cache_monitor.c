@@ -213,6 +213,8 @@ uint32_t cache_report_begin(struct dn *dn)
 /* Does it list more bytes than it has room for? What is beyond that is not believed. */
 static bool is_too_much(struct dn *dn, const struct blk *b)
 {
+	if (!dn->cache_capacity)
+		return true; /* it has no room, or has not said yet: a heartbeat says it */
 	dn->cache_listed += b->b.len;
 	if (dn->cache_listed <= dn->cache_capacity)
 		return false;

@@ -420,6 +420,25 @@ static void a_node_that_lies_is_not_believed(void **state)
 	world_fini(&w);
 }
 
+/* After it has registered, its report may come before the heartbeat that tells of its room. */
+static void a_report_before_the_first_heartbeat_is_no_lie(void **state)
+{
+	struct world w;
+
+	(void)state;
+	world_init(&w, 0);
+	(void)give(&w, "/f", 3, 0);
+	cache_monitor_forget(&w.nn->cache, w.dn[0]);
+	report(&w, 0, 3);
+	assert_false(w.dn[0]->cache_lied);
+	assert_int_equal(w.dn[0]->cache_places, 0);
+	w.dn[0]->cache_capacity = 2 * LEN - 1;
+	report(&w, 0, 3);
+	assert_true(w.dn[0]->cache_lied);
+	assert_int_equal(w.dn[0]->cache_places, 1);
+	world_fini(&w);
+}
+
 static void a_node_that_dies_or_begins_anew_has_nothing_cached(void **state)
 {
 	uint64_t has[NODES] = {0};
@@ -539,6 +558,7 @@ int main(void)
 		cmocka_unit_test(a_node_that_does_not_follow_is_left_alone),
 		cmocka_unit_test(a_node_that_is_busy_caching_is_not_left_alone),
 		cmocka_unit_test(a_node_that_lies_is_not_believed),
+		cmocka_unit_test(a_report_before_the_first_heartbeat_is_no_lie),
 		cmocka_unit_test(a_node_that_dies_or_begins_anew_has_nothing_cached),
 		cmocka_unit_test(a_block_that_changes_or_goes_is_cached_no_more),
 		cmocka_unit_test(what_is_over_the_limit_of_the_pool_is_not_cached),
