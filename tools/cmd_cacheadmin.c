@@ -124,10 +124,15 @@ struct operation {
 
 static bool has_word(const char *list, const char *word)
 {
-	const char *at = strstr(list, word);
 	const size_t n = strlen(word);
+	const char *at;
 
-	return at && at[-1] == ' ' && (at[n] == ' ' || !at[n]);
+	if (*word != '-' || strchr(word, ' '))
+		return false;
+	for (at = strstr(list, word); at; at = strstr(at + 1, word))
+		if (at[-1] == ' ' && (at[n] == ' ' || !at[n]))
+			return true;
+	return false;
 }
 
 static int parse_words(struct cli *c, const struct operation *op, struct words *w)
@@ -302,6 +307,9 @@ static int modify_pool(struct cli *c, const struct words *w)
 	struct dfs_cache_pool p = w->pool;
 	struct dfs_err err = {0};
 
+	if (!p.owner && !p.group && p.mode == NOT_GIVEN && p.replication == NOT_GIVEN &&
+	    p.limit == NOT_GIVEN && p.max_ttl_ms == NOT_GIVEN)
+		return usage(c, w->name, "nothing is to be changed");
 	p.name = w->name;
 	return done(c, dfs_modify_cache_pool(c->fs, &p, &err), w->name, &err,
 		    "Successfully modified cache pool");
@@ -345,11 +353,14 @@ static int add_directive(struct cli *c, const struct words *w)
 
 static int modify_directive(struct cli *c, const struct words *w)
 {
+	const struct dfs_cache_directive *d = &w->directive;
 	struct dfs_err err = {0};
 	char id[32];
 
-	snprintf(id, sizeof(id), "%" PRId64, w->directive.id);
-	return done(c, dfs_modify_cache_directive(c->fs, &w->directive, w->force, &err), id, &err,
+	snprintf(id, sizeof(id), "%" PRId64, d->id);
+	if (!d->path && !d->pool && d->replication == NOT_GIVEN && d->ttl_ms == NOT_GIVEN)
+		return usage(c, id, "nothing is to be changed");
+	return done(c, dfs_modify_cache_directive(c->fs, d, w->force, &err), id, &err,
 		    "Modified cache directive");
 }
 
@@ -367,6 +378,7 @@ static int remove_directive(struct cli *c, const struct words *w)
 struct ids {
 	int64_t *id; /* owned array */
 	size_t n;
+	bool lost; /* there was no memory for all */
 };
 
 static void note_id(void *arg, const struct dfs_cache_directive *d, const struct dfs_cache_use *u)
@@ -375,8 +387,10 @@ static void note_id(void *arg, const struct dfs_cache_directive *d, const struct
 	int64_t *more = realloc(all->id, (all->n + 1) * sizeof(*more));
 
 	(void)u;
-	if (!more)
+	if (!more) {
+		all->lost = true;
 		return;
+	}
 	all->id = more;
 	all->id[all->n++] = d->id;
 }
@@ -388,6 +402,8 @@ static int remove_directives(struct cli *c, const struct words *w)
 
 	if (dfs_list_cache_directives(c->fs, &w->directive, note_id, &all, &err) < 0)
 		cli_fail(c, w->directive.path, err.text);
+	if (all.lost)
+		cli_fail_errno(c, w->directive.path, -ENOMEM, "do it again for what is left");
 	for (size_t i = 0; i < all.n; i++) {
 		char id[32];
 
