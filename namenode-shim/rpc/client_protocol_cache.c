@@ -8,7 +8,8 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/rpc/methods.h"
 
-#define LIST_STEP 4096 /* directives looked at in one step */
+#define LIST_STEP (512u << 10) /* bytes of directives looked at in one step */
+#define LIST_ROW 128u          /* and so many for each, besides its path */
 /* an addition over its pool's limit waits so long for a count that may let it in */
 #define COUNT_WAIT_NS 10000000000ull
 
@@ -291,17 +292,18 @@ static int list_some(struct req *q, struct search *s, int64_t after,
 	const uint32_t most = q->nn->set.cache_directives_listed;
 	struct cache_directive *found = arena_array(&q->mem, struct cache_directive, most);
 	struct cache_directive d;
-	uint32_t looked = 0;
+	size_t looked = 0;
 	int rc = 0;
 
 	while (!rc && !(rc = cache_directive_next(q->ns.t, &q->mem, after, &d))) {
 		if ((s->filter.has_id && d.id != s->filter.id) || r->n_elements == most ||
-		    (looked++ == LIST_STEP && r->n_elements)) {
+		    (looked >= LIST_STEP && r->n_elements)) {
 			r->hasmore = !s->filter.has_id;
 			break;
 		}
-		if (looked > LIST_STEP)
+		if (looked >= LIST_STEP)
 			return REQ_PARK;
+		looked += LIST_ROW + strlen(d.path);
 		after = d.id;
 		q->at = (size_t)d.id;
 		rc = is_found(q, s, &d);
