@@ -501,6 +501,33 @@ static void a_block_that_changes_or_goes_is_cached_no_more(void **state)
 	world_fini(&w);
 }
 
+/* An append to a full last block leaves it as it is; one that is written on is not cached whole. */
+static void a_file_is_cached_while_somebody_appends_a_block(void **state)
+{
+	uint64_t has[NODES] = {0};
+	struct inode *f;
+	struct ns_path at;
+	struct world w;
+	struct ns *n;
+	int64_t id;
+
+	(void)state;
+	world_init(&w, 0);
+	id = give(&w, "/f", 1, 0);
+	scan(&w);
+	obey(&w, has);
+	n = change(&w);
+	assert_int_equal(ns_resolve_as(n, "/f", WALK_TAIL, &at), 0);
+	assert_int_equal(inode_get(n->t, at.last->id, n->a, &f), 0);
+	f->client = "c";
+	assert_int_equal(inode_put(n->t, f), 0);
+	committed(&w);
+	scan(&w);
+	assert_int_equal(count_of(&w, id).need.bytes, 2 * LEN);
+	assert_int_equal(count_of(&w, id).cached.files, 1);
+	world_fini(&w);
+}
+
 static void what_is_over_the_limit_of_the_pool_is_not_cached(void **state)
 {
 	uint64_t has[NODES] = {0};
@@ -561,6 +588,7 @@ int main(void)
 		cmocka_unit_test(a_report_before_the_first_heartbeat_is_no_lie),
 		cmocka_unit_test(a_node_that_dies_or_begins_anew_has_nothing_cached),
 		cmocka_unit_test(a_block_that_changes_or_goes_is_cached_no_more),
+		cmocka_unit_test(a_file_is_cached_while_somebody_appends_a_block),
 		cmocka_unit_test(what_is_over_the_limit_of_the_pool_is_not_cached),
 		cmocka_unit_test(a_directive_whose_time_is_over_wants_nothing),
 	};

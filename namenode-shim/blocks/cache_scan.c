@@ -181,12 +181,14 @@ static void end_file(struct cache_scan *s)
 	arena_free(&s->of_file);
 }
 
-/* Bytes in blocks that are complete: the last one of an open file is not. */
+/* Bytes in blocks that nobody writes: the last one of an open file may be written, unless it was
+ * full when somebody began to append. */
 static uint64_t whole_bytes(const struct inode *f)
 {
+	const struct inode_block *last = f->nblocks ? &f->blocks[f->nblocks - 1] : NULL;
 	const uint64_t len = inode_len(f);
 
-	return inode_is_open(f) && f->nblocks ? len - f->blocks[f->nblocks - 1].b.len : len;
+	return last && inode_is_open(f) && !last->committed ? len - last->b.len : len;
 }
 
 static int begin_file(struct nn *nn, struct cache_scan *s, uint64_t id)
@@ -396,9 +398,7 @@ static void blocks_some(struct nn *nn, struct cache_scan *s)
 	for (uint32_t n = 0; s->blocks_left && !nn_slice_is_done(nn, n); n++) {
 		struct cache_block *e;
 
-		s->blocks_left--;
-		if (list_empty(&c->all))
-			continue; /* a node was lost, and they were only there */
+		s->blocks_left--; /* only judge() frees blocks: there are as many */
 		e = container_of(c->all.next, struct cache_block, all);
 		list_del(&e->all); /* what comes behind all is looked at by the next scan */
 		list_add_tail(&c->all, &e->all);
