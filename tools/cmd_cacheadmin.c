@@ -107,6 +107,24 @@ static bool take_value(struct words *w, const char *word, const char *v)
 	return true;
 }
 
+/* What take_value() takes for a word that does not take any text. */
+static const char *what_it_takes(const char *word)
+{
+	static const struct {
+		const char *word, *takes;
+	} all[] = {{"-mode", "is no mode, such as 0755"},
+		   {"-limit", "is no limit: a number of bytes, or unlimited"},
+		   {"-maxTtl", "is no time: 30s, 20m, 2h, 1d or never"},
+		   {"-ttl", "is no time: 30s, 20m, 2h, 1d or never"},
+		   {"-defaultReplication", "is no number up to 32767"},
+		   {"-replication", "is no number up to 32767"}};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (!strcmp(word, all[i].word))
+			return all[i].takes;
+	return "is no id of a directive";
+}
+
 static int usage(struct cli *c, const char *what, const char *why)
 {
 	cli_fail_cure(c, what, why, "see dfs cacheadmin --help");
@@ -151,7 +169,7 @@ static int parse_words(struct cli *c, const struct operation *op, struct words *
 		} else if (i + 1 == c->argc) {
 			return usage(c, word, "a value is missing");
 		} else if (!take_value(w, word, c->argv[++i])) {
-			return usage(c, c->argv[i], "is no value for this word");
+			return usage(c, c->argv[i], what_it_takes(word));
 		}
 	}
 	if (op->wants && !*op->wants && !w->name)

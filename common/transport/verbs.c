@@ -385,7 +385,7 @@ int vdev_poll(struct poller *p)
 
 	if (d->failed && vdev_is_over(d)) {
 		d->v->closing_devs++;
-		vdev_part(d);
+		vdev_detach(d);
 	}
 	return n;
 }

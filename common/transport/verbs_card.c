@@ -2,7 +2,6 @@
 /* The RDMA devices that the control thread knows, and what each reactor has on them: how they come,
  * and how they go. */
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,12 +29,17 @@ static struct vcard *card_new(struct verbs_control *k, struct ibv_context *ctx)
 	return card;
 }
 
-static struct vcard *card_get(struct verbs_control *k, struct ibv_context *ctx)
+static struct vcard *card_find(const struct verbs_control *k, const struct ibv_context *ctx)
 {
 	list_for_each (l, &k->cards)
 		if (container_of(l, struct vcard, link)->ctx == ctx)
 			return container_of(l, struct vcard, link);
-	return card_new(k, ctx);
+	return NULL;
+}
+
+static struct vcard *card_get(struct verbs_control *k, struct ibv_context *ctx)
+{
+	return card_find(k, ctx) ?: card_new(k, ctx);
 }
 
 struct vdev *card_dev(const struct verbs *v, struct vcard *card)
@@ -48,15 +52,12 @@ struct vdev *card_dev(const struct verbs *v, struct vcard *card)
 
 bool control_has_receives(const struct verbs *v, const struct ibv_context *ctx)
 {
-	list_for_each (l, &v->control->cards) {
-		struct vcard *card = container_of(l, struct vcard, link);
-		const struct vdev *d = card->ctx == ctx ? card_dev(v, card) : NULL;
+	struct vcard *card = card_find(v->control, ctx);
+	const struct vdev *d = card ? card_dev(v, card) : NULL;
 
-		if (d)
-			return !atomic_load(&d->broken) &&
-			       (!d->srq || vdev_left(d) >= (int)VERBS_CREDITS_LEAST);
-	}
-	return true; /* it is made when the first connection comes */
+	if (!d)
+		return true; /* it is made when the first connection comes */
+	return !atomic_load(&d->broken) && (!d->srq || vdev_left(d) >= (int)VERBS_CREDITS_LEAST);
 }
 
 /* Under the lock: nobody is about to put something on it any more. */
@@ -102,12 +103,12 @@ struct vdev *control_dev(struct verbs *v, struct ibv_context *ctx, int *ret_rc, 
 	else if (!failed)
 		card->opening++;
 	pthread_mutex_unlock(&k->lock);
-	*ret_rc = 0;
-	if (failed)
+	if (failed) {
 		*ret_rc = err_set(err, -ENODEV, "the RDMA device has failed or gone");
-	if (failed || d)
-		return failed ? NULL : d;
-	return open_on(v, card, ret_rc, err);
+		return NULL;
+	}
+	*ret_rc = 0;
+	return d ?: open_on(v, card, ret_rc, err);
 }
 
 /* The @n-th; it stays until opened(). */
@@ -199,52 +200,44 @@ void vdev_forget(struct vdev *d)
 	pthread_mutex_unlock(&k->lock);
 }
 
-static void fail_card(struct vcard *card)
-{
-	card->failed = true;
-	list_for_each (l, &card->devs)
-		vdev_mail_locked(container_of(l, struct vdev, card_link), DEV_FAILED);
-}
-
 void card_failed(struct verbs_control *k, const struct ibv_context *ctx)
 {
-	char name[64] = "";
+	struct vcard *card;
+	bool news;
 
 	pthread_mutex_lock(&k->lock);
-	list_for_each (l, &k->cards) {
-		struct vcard *card = container_of(l, struct vcard, link);
-
-		if (card->ctx == ctx && !card->failed) {
-			(void)snprintf(name, sizeof(name), "%s", ibv_get_device_name(ctx->device));
-			fail_card(card);
-		}
+	card = card_find(k, ctx);
+	news = card && !card->failed;
+	if (news) {
+		card->failed = true;
+		list_for_each (l, &card->devs)
+			vdev_mail_locked(container_of(l, struct vdev, card_link), DEV_FAILED);
 	}
 	pthread_mutex_unlock(&k->lock);
-	if (name[0])
-		log_warn("op=rdma device=%s: it has failed or gone; its connections end", name);
+	if (news) /* the card goes by this thread alone */
+		log_warn("op=rdma device=%s: it has failed or gone; its connections end",
+			 ibv_get_device_name(card->ctx->device));
 }
 
 void card_watch(struct verbs_control *k, struct rdma_cm_id *id)
 {
-	struct vcard *card = NULL;
 	struct sockaddr_storage at;
+	struct vcard *card;
 
 	pthread_mutex_lock(&k->lock);
-	list_for_each (l, &k->cards)
-		if (container_of(l, struct vcard, link)->ctx == id->verbs)
-			card = container_of(l, struct vcard, link);
+	card = card_find(k, id->verbs);
 	pthread_mutex_unlock(&k->lock);
-	if (!card || card->sentry || card->failed ||
-	    rdma_create_id(k->channel, &card->sentry, NULL, RDMA_PS_TCP))
+	if (!card || card->watch_id || card->failed ||
+	    rdma_create_id(k->channel, &card->watch_id, NULL, RDMA_PS_TCP))
 		return;
 	memcpy(&at, rdma_get_local_addr(id), sizeof(at));
 	if (at.ss_family == AF_INET6)
 		((struct sockaddr_in6 *)&at)->sin6_port = 0;
 	else
 		((struct sockaddr_in *)&at)->sin_port = 0;
-	if (rdma_bind_addr(card->sentry, (struct sockaddr *)&at)) {
-		(void)rdma_destroy_id(card->sentry);
-		card->sentry = NULL;
+	if (rdma_bind_addr(card->watch_id, (struct sockaddr *)&at)) {
+		(void)rdma_destroy_id(card->watch_id);
+		card->watch_id = NULL;
 	}
 }
 
@@ -269,7 +262,7 @@ static bool close_one(struct verbs_control *k)
 }
 
 /* One of which nothing is left but the card and the id that watches it. */
-static struct vcard *card_to_go(struct verbs_control *k)
+static struct vcard *unused_card(struct verbs_control *k)
 {
 	struct vcard *over = NULL;
 
@@ -287,7 +280,7 @@ static struct vcard *card_to_go(struct verbs_control *k)
 }
 
 /* The id that watches one that has failed, or NULL. */
-static struct rdma_cm_id *sentry_to_go(struct verbs_control *k)
+static struct rdma_cm_id *failed_watch_id(struct verbs_control *k)
 {
 	struct rdma_cm_id *id = NULL;
 
@@ -295,9 +288,9 @@ static struct rdma_cm_id *sentry_to_go(struct verbs_control *k)
 	list_for_each (l, &k->cards) {
 		struct vcard *card = container_of(l, struct vcard, link);
 
-		if (card->failed && card->sentry) {
-			id = card->sentry;
-			card->sentry = NULL;
+		if (card->failed && card->watch_id) {
+			id = card->watch_id;
+			card->watch_id = NULL;
 		}
 	}
 	pthread_mutex_unlock(&k->lock);
@@ -306,8 +299,8 @@ static struct rdma_cm_id *sentry_to_go(struct verbs_control *k)
 
 void card_free(struct vcard *card)
 {
-	if (card->sentry)
-		(void)rdma_destroy_id(card->sentry);
+	if (card->watch_id)
+		(void)rdma_destroy_id(card->watch_id);
 	rdma_free_devices(card->held);
 	free(card);
 }
@@ -326,14 +319,14 @@ static void look_again(struct verbs_control *k)
 
 void cards_let_go(struct verbs_control *k)
 {
-	struct rdma_cm_id *sentry;
+	struct rdma_cm_id *watch_id;
 	struct vcard *over;
 
 	while (close_one(k))
 		;
-	while ((sentry = sentry_to_go(k)))
-		(void)rdma_destroy_id(sentry);
-	while ((over = card_to_go(k))) {
+	while ((watch_id = failed_watch_id(k)))
+		(void)rdma_destroy_id(watch_id);
+	while ((over = unused_card(k))) {
 		card_free(over);
 		k->look_due = true;
 	}

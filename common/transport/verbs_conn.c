@@ -550,7 +550,7 @@ void verbs_free(struct verbs *v)
 	list_for_each (l, &v->devs) {
 		struct vdev *d = container_of(l, struct vdev, link);
 
-		vdev_part(d);
+		vdev_detach(d);
 		vdev_close(d);
 		vdev_free(d);
 	}

@@ -254,11 +254,11 @@ int vdev_join(struct vdev *d)
 	return d->srq ? vdev_srq_join(d) : 0;
 }
 
-void vdev_part(struct vdev *d)
+void vdev_detach(struct vdev *d)
 {
 	list_del(&d->link);
 	reactor_poller_del(d->v->reactor, &d->poller);
-	vdev_srq_part(d);
+	vdev_srq_detach(d);
 }
 
 void vdev_close(struct vdev *d)

@@ -257,11 +257,11 @@ struct verbs {
 struct vcard { /* a device, of all reactors */
 	struct list link;
 	struct ibv_context *ctx;
-	struct ibv_context **held; /* see device_hold() */
-	struct list devs;          /* under verbs_control.lock */
-	bool failed;               /* under verbs_control.lock; it goes when nothing is on it */
-	uint32_t opening;          /* likewise: who is about to put something on it */
-	struct rdma_cm_id *sentry; /* C: bound to it, so that its removal is told; or NULL */
+	struct ibv_context **held;   /* see device_hold() */
+	struct list devs;            /* under verbs_control.lock */
+	bool failed;                 /* under verbs_control.lock; it goes when nothing is on it */
+	uint32_t opening;            /* likewise: who is about to put something on it */
+	struct rdma_cm_id *watch_id; /* C: bound to it, so that its removal is told; or NULL */
 };
 
 struct verbs_control {
@@ -346,7 +346,7 @@ int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struc
 /** The reactor's: receives are posted, and it is polled. */
 int vdev_join(struct vdev *d);
 /** The reactor's: it does not poll it any more. */
-void vdev_part(struct vdev *d);
+void vdev_detach(struct vdev *d);
 /** Any thread: what needs no pool. Then the reactor frees it. */
 void vdev_close(struct vdev *d);
 void vdev_free(struct vdev *d);
@@ -395,7 +395,7 @@ static inline struct vrx *vdev_rx(const struct vdev *d, uint32_t idx)
 /** Any thread; and the reactor's part. */
 int vdev_srq_new(struct vdev *d);
 int vdev_srq_join(struct vdev *d);
-void vdev_srq_part(struct vdev *d);
+void vdev_srq_detach(struct vdev *d);
 void vdev_srq_close(struct vdev *d);
 void vdev_srq_free(struct vdev *d);
 void vdev_srq_limit(struct vdev *d);

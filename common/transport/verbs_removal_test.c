@@ -237,8 +237,8 @@ static void the_end_of_a_device_without_connections_is_told(void **state)
 	card_watch(&n->control, &conn); /* the next connection */
 	assert_int_equal(cm.ids, 1);
 	assert_string_equal(net_text(&cm.bound, text), "10.9.0.1:0");
-	card->sentry->verbs = &n->ctx;
-	goes(n, card->sentry);
+	card->watch_id->verbs = &n->ctx;
+	goes(n, card->watch_id);
 	assert_true(atomic_load(&n->d.broken));
 	cards_let_go(&n->control);
 	assert_int_equal(cm.ids, 0); /* the driver waits for that, too */

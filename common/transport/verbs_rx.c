@@ -363,7 +363,7 @@ int vdev_srq_new(struct vdev *d)
 	return 0;
 }
 
-void vdev_srq_part(struct vdev *d)
+void vdev_srq_detach(struct vdev *d)
 {
 	list_for_each (l, &d->rx_dry) {
 		struct vrx *rx = container_of(l, struct vrx, link);

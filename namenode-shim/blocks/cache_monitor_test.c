@@ -22,23 +22,12 @@
 #include "namenode-shim/namespace/inode.h"
 #include "namenode-shim/nn.h"
 
-#include "namenode-shim/test_db.h"
+#include "namenode-shim/test_clock.h"
+#include "namenode-shim/test_nn.h"
 
 #define NODES 4
 #define LEN 1000u
 #define BLOCKS_MAX 64
-
-int __wrap_clock_gettime(clockid_t id, struct timespec *ret);
-int __real_clock_gettime(clockid_t id, struct timespec *ret);
-static uint64_t ahead_s;
-
-int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
-{
-	const int rc = __real_clock_gettime(id, ret);
-
-	ret->tv_sec += (time_t)ahead_s;
-	return rc;
-}
 
 struct world {
 	struct test_db d;
@@ -146,8 +135,6 @@ static void world_init(struct world *w, int64_t limit)
 {
 	const struct cache_pool_info p = {
 		.name = "p", .has_limit = limit, .limit = limit ? limit : 0};
-	struct settings set = {0};
-	struct err err = ERR_INIT;
 	struct ns *n;
 
 	*w = (struct world){.nblocks = 0};
@@ -160,14 +147,7 @@ static void world_init(struct world *w, int64_t limit)
 	make_file(w, n, "/d/deep/c", 1);
 	assert_int_equal(cache_pool_add(n, &p, "g"), 0);
 	committed(w);
-	db_close(w->d.db);
-	w->d.db = NULL;
-	w->conf = conf_new();
-	conf_set(w->conf, "dfs.namenode.name.dir", w->d.dir);
-	conf_set(w->conf, "fs.defaultFS", "hdfs://127.0.0.1:0");
-	assert_int_equal(settings_load(w->conf, &set, &err), 0);
-	assert_int_equal(nn_new(&set, &w->nn, &err), 0);
-	w->nn->safe.on = w->nn->safe.startup = w->nn->blocks.quiet = false;
+	w->nn = test_nn_new(&w->d, NULL, &w->conf);
 	for (uint32_t i = 0; i < NODES; i++)
 		add_node(w, i);
 	for (uint32_t b = 0; b < w->nblocks; b++)

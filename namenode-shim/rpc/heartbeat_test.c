@@ -26,24 +26,13 @@
 #include "namenode-shim/rpc/datanode_commands.h"
 #include "namenode-shim/rpc/methods.h"
 
-#include "namenode-shim/test_db.h"
+#include "namenode-shim/test_clock.h"
+#include "namenode-shim/test_nn.h"
 
 #define NODES_MAX 8
 #define LEN 1000u
 #define COPIES 40
 #define WAIT_MS 120000
-
-int __wrap_clock_gettime(clockid_t id, struct timespec *ret);
-int __real_clock_gettime(clockid_t id, struct timespec *ret);
-static uint64_t ahead_s;
-
-int __wrap_clock_gettime(clockid_t id, struct timespec *ret)
-{
-	const int rc = __real_clock_gettime(id, ret);
-
-	ret->tv_sec += (time_t)ahead_s;
-	return rc;
-}
 
 struct world {
 	struct test_db d;
@@ -97,23 +86,11 @@ static void add_node(struct world *w, uint32_t i)
 /* @settings: key, value, ..., NULL. */
 static void world_init(struct world *w, uint32_t nodes, const char *const *settings)
 {
-	struct settings set = {0};
-	struct err err = ERR_INIT;
-
 	*w = (struct world){.nodes = nodes, .next_id = 1073800000};
 	ahead_s = 0;
 	test_db_init(&w->d);
 	make_open_file(w);
-	db_close(w->d.db);
-	w->d.db = NULL;
-	w->conf = conf_new();
-	conf_set(w->conf, "dfs.namenode.name.dir", w->d.dir);
-	conf_set(w->conf, "fs.defaultFS", "hdfs://127.0.0.1:0");
-	for (; settings && *settings; settings += 2)
-		conf_set(w->conf, settings[0], settings[1]);
-	assert_int_equal(settings_load(w->conf, &set, &err), 0);
-	assert_int_equal(nn_new(&set, &w->nn, &err), 0);
-	w->nn->safe.on = w->nn->safe.startup = w->nn->blocks.quiet = false;
+	w->nn = test_nn_new(&w->d, settings, &w->conf);
 	w->nn->safe.empty_start = true;
 	w->nn->set.work.streams = w->nn->set.work.streams_hard = w->nn->set.work.orders = 1000;
 	for (uint32_t i = 0; i < nodes; i++)

@@ -29,7 +29,7 @@
 #include "namenode-shim/nn.h"
 #include "namenode-shim/req.h"
 #include "namenode-shim/rpc/methods.h"
-#include "namenode-shim/test_db.h"
+#include "namenode-shim/test_nn.h"
 
 #define NODES 3
 #define SHORT 60000u
@@ -135,20 +135,10 @@ static inline void add_nodes(struct world *w, uint32_t nodes, uint32_t racks)
 static inline void world_init(struct world *w, uint32_t files, uint32_t nodes, uint32_t racks,
 			      bool open)
 {
-	struct settings set = {0};
-	struct err err = ERR_INIT;
-
 	*w = (struct world){.files = files, .open = open, .inode = calloc(files, sizeof(uint64_t))};
 	test_db_init(&w->d);
 	make_tree(w);
-	db_close(w->d.db);
-	w->d.db = NULL;
-	w->conf = conf_new();
-	conf_set(w->conf, "dfs.namenode.name.dir", w->d.dir);
-	conf_set(w->conf, "fs.defaultFS", "hdfs://127.0.0.1:0");
-	assert_int_equal(settings_load(w->conf, &set, &err), 0);
-	assert_int_equal(nn_new(&set, &w->nn, &err), 0);
-	w->nn->safe.on = w->nn->safe.startup = w->nn->blocks.quiet = false;
+	w->nn = test_nn_new(&w->d, NULL, &w->conf);
 	w->nn->holds.with_cpu = true;
 	add_nodes(w, nodes, racks);
 	assert_int_equal(nn_start(w->nn), 0);
