@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/transport/verbs_internal.h"
 
@@ -152,7 +153,7 @@ int cards_find(struct verbs_control *k)
 
 	if (!ctx)
 		return neg_errno();
-	/* who only connects needs those that its connections use, and would keep the others open */
+	/* who only connects holds those that its connections use */
 	for (int i = 0; i < n && k->hears; i++)
 		(void)card_get(k, ctx[i]);
 	rdma_free_devices(ctx);
@@ -165,9 +166,14 @@ void vdev_leave(struct vdev *d)
 {
 	struct verbs_control *k = d->v->control;
 
+	const struct vcard *card;
+
 	pthread_mutex_lock(&k->lock);
 	d->users--;
-	if (atomic_load(&d->broken))
+	card = card_find(k, d->ctx);
+	if (card && card->stale && !d->users)
+		vdev_mail_locked(d, DEV_FAILED);
+	else if (atomic_load(&d->broken))
 		verbs_tell(d->v); /* its reactor may sleep; behind this the device may be gone */
 	pthread_mutex_unlock(&k->lock);
 }
@@ -270,7 +276,7 @@ static struct vcard *unused_card(struct verbs_control *k)
 	list_for_each (l, &k->cards) {
 		struct vcard *card = container_of(l, struct vcard, link);
 
-		if (card->failed && !card->opening && list_empty(&card->devs))
+		if ((card->failed || card->stale) && !card->opening && list_empty(&card->devs))
 			over = card;
 	}
 	if (over)
@@ -305,15 +311,36 @@ void card_free(struct vcard *card)
 	free(card);
 }
 
+static bool is_listed(struct ibv_context *const *all, const struct ibv_context *ctx)
+{
+	while (*all && *all != ctx)
+		all++;
+	return *all;
+}
+
 /* librdmacm notes that a device has gone when it looks which there are, and closes those that
- * nobody holds. It fails while there is none at all. */
+ * nobody holds. It fails while there is none at all. When it looks while a device comes or goes, it
+ * may take the others for new and open them anew; connections come over those from then on. */
 static void look_again(struct verbs_control *k)
 {
 	struct ibv_context **all = rdma_get_devices(NULL);
 
+	k->look_ns = all ? 0 : clock_mono_ns() + VERBS_LOOK_NS;
 	if (!all)
 		return;
-	k->look_due = false;
+	pthread_mutex_lock(&k->lock);
+	list_for_each (l, &k->cards) {
+		struct vcard *card = container_of(l, struct vcard, link);
+
+		card->stale |= !is_listed(all, card->ctx);
+		list_for_each (e, &card->devs) {
+			struct vdev *d = container_of(e, struct vdev, card_link);
+
+			if (card->stale && !d->users)
+				vdev_mail_locked(d, DEV_FAILED);
+		}
+	}
+	pthread_mutex_unlock(&k->lock);
 	rdma_free_devices(all);
 }
 
@@ -328,8 +355,8 @@ void cards_let_go(struct verbs_control *k)
 		(void)rdma_destroy_id(watch_id);
 	while ((over = unused_card(k))) {
 		card_free(over);
-		k->look_due = true;
+		k->look_ns = clock_mono_ns();
 	}
-	if (k->look_due)
+	if (k->look_ns && clock_mono_ns() >= k->look_ns)
 		look_again(k);
 }

@@ -465,8 +465,10 @@ void cm_listen_again(struct verbs_control *k)
 	}
 	pthread_mutex_unlock(&k->lock);
 	k->listener_lost = rc < 0;
-	if (at.len && !rc)
-		log_info("op=rdma listen=%s: it has a device again", net_text(&at, text));
+	if (!at.len || rc)
+		return;
+	k->look_ns = clock_mono_ns() + VERBS_LOOK_NS;
+	log_info("op=rdma listen=%s: it has a device again", net_text(&at, text));
 }
 
 /* ---- events ---- */
@@ -517,7 +519,7 @@ static void on_removal(struct verbs_control *k, struct rdma_cm_id *id,
 	bool listens;
 
 	card_failed(k, ctx);
-	k->look_due = true;
+	k->look_ns = clock_mono_ns();
 	pthread_mutex_lock(&k->lock);
 	listens = k->listen_id == id;
 	if (listens)

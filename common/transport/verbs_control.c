@@ -272,7 +272,7 @@ static void *control_main(void *arg)
 			if (++n == CARDS_MAX)
 				break;
 		}
-		if (poll(fds, 2 + n, k->listener_lost || k->look_due ? AGAIN_MS : -1) < 0)
+		if (poll(fds, 2 + n, k->listener_lost || k->look_ns ? AGAIN_MS : -1) < 0)
 			continue; /* EINTR: no signal comes here, but a debugger does */
 		for (nfds_t i = 0; i < n; i++)
 			if (fds[2 + i].revents & POLLIN)

@@ -257,10 +257,11 @@ struct verbs {
 struct vcard { /* a device, of all reactors */
 	struct list link;
 	struct ibv_context *ctx;
-	struct ibv_context **held;   /* see device_hold() */
-	struct list devs;            /* under verbs_control.lock */
-	bool failed;                 /* under verbs_control.lock; it goes when nothing is on it */
-	uint32_t opening;            /* likewise: who is about to put something on it */
+	struct ibv_context **held; /* see device_hold() */
+	struct list devs;          /* under verbs_control.lock */
+	bool failed;               /* under verbs_control.lock; it goes when nothing is on it */
+	uint32_t opening;          /* likewise: who is about to put something on it */
+	bool stale; /* likewise: librdmacm has opened it anew; this one goes with its last user */
 	struct rdma_cm_id *watch_id; /* C: bound to it, so that its removal is told; or NULL */
 };
 
@@ -276,8 +277,8 @@ struct verbs_control {
 	bool woken, stop;
 	bool hears; /* the devices' events are read: those who share this accept connections */
 	struct rdma_cm_id *listen_id;
-	bool listener_lost;                    /* C: its device went away, try again */
-	bool look_due;                         /* C: librdmacm is to look which devices there are */
+	bool listener_lost; /* C: its device went away, try again */
+	uint64_t look_ns;   /* C: when librdmacm is to look which devices there are; 0: never */
 	const struct verbs_protocol *protocol; /* of who listens */
 	struct verbs *last; /* that got a request: who comes behind it goes first among equals */
 };
@@ -300,6 +301,7 @@ void vdev_mail_locked(struct vdev *d, uint32_t event);
 void control_wake(struct verbs_control *k);
 void verbs_tell(struct verbs *v);
 /* verbs_card.c */
+#define VERBS_LOOK_NS (2 * NS_PER_S) /* to when a device that comes is there */
 /** The control thread's: @id is on a device. From now on its removal is told, whichever of its
  *  connections lives. */
 void card_watch(struct verbs_control *k, struct rdma_cm_id *id);

@@ -134,6 +134,7 @@ static int node_up(void **state)
 	n->v.poller.fd = -1;
 	n->ctx.device = n->other.device = &n->device;
 	n->d.v = &n->v;
+	n->d.ctx = &n->ctx;
 	n->card = calloc(1, sizeof(*n->card));
 	n->card->ctx = &n->ctx;
 	n->card->held = calloc(2, sizeof(struct ibv_context *));
@@ -254,7 +255,35 @@ static void the_end_of_a_device_without_connections_is_told(void **state)
 	cards_let_go(&n->control);
 	assert_true(list_empty(&n->control.cards));
 	assert_true(cm.looks > 0); /* else librdmacm keeps it */
-	assert_false(n->control.look_due);
+	assert_false(n->control.look_ns);
+}
+
+/* One that comes or goes meanwhile makes librdmacm open the others anew. */
+static void a_device_that_was_opened_anew_goes_with_its_last_user(void **state)
+{
+	struct node *n = *state;
+	int rc;
+
+	cm.ctx[0] = &n->ctx;
+	cm.ctx[1] = &n->other;
+	n->control.look_ns = 1;
+	assert_ptr_equal(control_dev(&n->v, &n->ctx, &rc, NULL), &n->d);
+	cards_let_go(&n->control);
+	assert_false(n->card->stale);
+	cm.ctx[0] = &n->other; /* alone */
+	cm.ctx[1] = NULL;
+	n->control.look_ns = 1;
+	cards_let_go(&n->control);
+	assert_false(n->control.look_ns);
+	assert_true(n->card->stale);
+	assert_false(atomic_load(&n->d.broken)); /* it works for who has it */
+	vdev_leave(&n->d);
+	assert_int_equal(n->d.events, DEV_FAILED);
+	n->d.events = 0;
+	assert_true(vdev_is_over(&n->d));
+	vdev_forget(&n->d);
+	cards_let_go(&n->control);
+	assert_true(list_empty(&n->control.cards));
 }
 
 static void one_device_is_held_not_all(void **state)
@@ -370,6 +399,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(a_device_goes_when_nobody_has_it),
 		CASE(the_end_of_a_device_without_connections_is_told),
+		CASE(a_device_that_was_opened_anew_goes_with_its_last_user),
 		CASE(one_device_is_held_not_all),
 		CASE(the_listener_goes_with_its_device_and_comes_back),
 		CASE(who_listens_meanwhile_waits_with_the_others),
