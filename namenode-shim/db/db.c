@@ -51,6 +51,7 @@ static const struct {
 	{"cachedir", offsetof(struct db, cachedir), true},
 };
 #define DB_TABLES (sizeof(tables) / sizeof(tables[0]))
+_Static_assert(DB_TABLES == DB_TABLES_MAX, "db_check() has room for each");
 
 static char panic_dir[4200]; /* for the line below, which has no environment */
 
@@ -250,6 +251,11 @@ static MDB_dbi *dbi_of(struct db *db, uint32_t i)
 const MDB_dbi *db_table(const struct db *db, uint32_t i)
 {
 	return i < DB_TABLES ? (const MDB_dbi *)((const char *)db + tables[i].dbi) : NULL;
+}
+
+const char *db_table_name(uint32_t i)
+{
+	return i < DB_TABLES ? tables[i].name : NULL;
 }
 
 int db_tables_open(struct txn *t, bool fresh)

@@ -66,6 +66,8 @@ struct db_counters {
  * node. */
 #define DB_IDS_SKIPPED (1u << 20)
 
+#define DB_TABLES_MAX 16u
+
 struct db {
 	MDB_env *env;
 	MDB_dbi meta, inodes, dirents, open, retry, expiry, quota, policy, ecpol, ecdir, xattr, acl,
@@ -142,6 +144,7 @@ int db_skip_ids(struct db *db);
 int db_grow(struct db *db);
 /** Table number @i, as the journal counts them; NULL behind the last. */
 const MDB_dbi *db_table(const struct db *db, uint32_t i);
+const char *db_table_name(uint32_t i);
 /** Id of the last committed transaction. Any thread. */
 uint64_t db_last_txid(struct db *db);
 /** Bytes of the file that hold data. Any thread. */

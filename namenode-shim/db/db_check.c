@@ -27,7 +27,6 @@
 #define FORMAT 1u
 #define NO_PAGE UINT64_MAX
 #define TREE_BYTES 48u /* MDB_db */
-#define TABLES_MAX 16u
 #define TABLE_NAME_MAX 31u
 #define FREE_FLAGS 0x08u /* the list of free pages has integers for keys, and no other flag */
 /* The file may end before its last page: pages that were free again before anybody wrote them. */
@@ -72,7 +71,7 @@ struct check {
 	uint64_t file_pages;
 	uint64_t *seen;  /* bit by page: it has a use */
 	uint8_t *levels; /* a page for each level of a tree, and one for values */
-	struct tree table[TABLES_MAX];
+	struct tree table[DB_TABLES_MAX];
 	uint32_t tables;
 	bool names_signed;
 	struct db_check_sum sum;
@@ -328,18 +327,26 @@ static int decode_tree(struct check *c, uint64_t no, const uint8_t *p, struct tr
 	return 0;
 }
 
-/* A record of the main tree: a table of ours. */
+static bool is_table(const struct node *n)
+{
+	const char *name;
+
+	for (uint32_t i = 0; (name = db_table_name(i)); i++)
+		if (strlen(name) == n->ksize && !memcmp(name, n->key, n->ksize))
+			return true;
+	return false;
+}
+
+/* A record of the main tree: a table of ours. Under a wrong name it would be taken for one that an
+ * older namespace lacks, and an empty one made in its place. */
 static int take_table(struct check *c, uint64_t no, const struct node *n)
 {
 	struct tree *t = &c->table[c->tables];
 
 	if (n->flags != NODE_TREE || n->dsize != TREE_BYTES)
 		return bad(c, no, "a record of the main tree is no table");
-	if (n->ksize > TABLE_NAME_MAX || c->tables == TABLES_MAX)
-		return bad(c, no, "too many tables, or too long a name");
-	for (uint32_t i = 0; i < n->ksize; i++)
-		if (n->key[i] < 'a' || n->key[i] > 'z')
-			return bad(c, no, "the name of a table is none of ours");
+	if (!is_table(n))
+		return bad(c, no, "it names a table that this version does not know");
 	memcpy(t->name, n->key, n->ksize);
 	c->tables++;
 	if (decode_tree(c, no, n->data, t))

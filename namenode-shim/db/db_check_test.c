@@ -329,8 +329,8 @@ static const char *damage_heads(unsigned int what, struct image m)
 		put(table_of(m, "retry") + 16, 8, 3);
 		return "pages, not the number it says";
 	case TABLE_NAME:
-		table_of(m, "retry")[-1] = 0xff;
-		return "the name of a table is none of ours";
+		table_of(m, "retry")[-1] ^= 8; /* retrq */
+		return "it names a table that this version does not know";
 	case TABLE_FLAGS:
 		put(table_of(m, "retry") + 4, 2, 4);
 		return "table retry has flags 0x4";
