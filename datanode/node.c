@@ -25,6 +25,16 @@
 #define STUCK_MS 5000    /* a data directory has not answered for so long: its calls are left */
 #define CALLERS_MS 35000 /* calls that have not come back after so long are left, too */
 
+static void tell_placement(const struct placement *p, uint32_t reactor)
+{
+	char cpus[256], node[16] = "any";
+
+	placement_format(&p->cpus, cpus, sizeof(cpus));
+	if (p->near_node)
+		(void)snprintf(node, sizeof(node), "%u", p->near_node - 1);
+	log_info("op=place reactor=%u cpus=%s memory_node=%s: %s", reactor, cpus, node, p->why);
+}
+
 static int start_reactors(struct node *n, struct err *err)
 {
 	struct reactor_opts o = {.name = "dn-reactor",
@@ -33,6 +43,12 @@ static int start_reactors(struct node *n, struct err *err)
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < n->opts.reactors; i++) {
+		const struct placement p = placement_of(&n->opts.place, i, "/sys");
+
+		o.cpus = p.cpus;
+		o.near_node = p.near_node;
+		if (p.bound)
+			tell_placement(&p, i);
 		rc = reactor_new(&o, &n->dn.reactors[i], err);
 		n->dn.reactor_count += !rc;
 	}

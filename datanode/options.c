@@ -137,6 +137,8 @@ int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err 
 	if (!rc)
 		rc = verbs_polling_read(conf, &ret->spin_us, err);
 	if (!rc)
+		rc = placement_read(conf, "/sys", &ret->place, err);
+	if (!rc)
 		rc = read_store(conf, ret, err);
 	if (!rc)
 		rc = conf_bool(conf, "dfs.datanode.synconclose", true, &ret->sync_on_close, err);

@@ -9,6 +9,7 @@
  * Threading: main thread.
  * Source: hdfs-default.xml.
  */
+#include "common/reactor/placement.h"
 #include "datanode/dn.h"
 
 #define DN_DIRS_MAX 64
@@ -30,6 +31,7 @@ struct dn_options {
 	char host_name[256];
 	uint32_t reactors;
 	int32_t spin_us; /* of each */
+	struct placement place;
 	bool sync_on_close;
 	uint32_t ec_xmits_pct;
 	uint32_t stop_grace_ms;

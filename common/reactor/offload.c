@@ -23,6 +23,8 @@ static void *helper_main(void *arg)
 	struct offload_pool *p = (struct offload_pool *)arg;
 	struct offload *o;
 
+	if (CPU_COUNT(&p->cpus)) /* not the reactor's alone, which this thread began with */
+		(void)sched_setaffinity(0, sizeof(p->cpus), &p->cpus);
 	while ((o = next_work(p))) {
 		o->work(o);
 		reactor_post(o->reactor, &o->msg);
@@ -75,6 +77,8 @@ static struct offload_pool *pool_of(struct reactor *r, uint32_t queue)
 	if (!p)
 		return NULL;
 	p->count = r->opts.offload_threads;
+	if (CPU_COUNT(&r->opts.cpus))
+		p->cpus = r->usable;
 	list_init(&p->queue);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->more, NULL);

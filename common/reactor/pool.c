@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <linux/mempolicy.h>
 
 #include "common/base/clock.h"
 #include "common/base/metrics.h"
@@ -13,6 +17,7 @@
 #define SLAB_SHIFT 30
 #define SLABS_MAX 16384 /* fixed buffers of one io_uring */
 #define HUGE_PAGE (2ull << 20)
+#define NUMA_NODES 1024
 #define FLOOR_PCT_MAX 90
 #define LINE_LOOK 32 /* waiters of one use that are looked at behind one who cannot be served */
 
@@ -29,6 +34,7 @@ static const uint8_t floor_default[POOL_USES] = {
 struct slab {
 	uint8_t *mem; /* owned mapping */
 	size_t len;
+	bool huge;
 };
 
 struct class_state {
@@ -55,13 +61,28 @@ uint32_t slot_class_size(enum slot_class cls)
 	return class_size[cls];
 }
 
+/* Preferred, not bound: memory of another node is better than none. */
+static void take_from(uint32_t near_node, void *p, size_t len)
+{
+	unsigned long mask[NUMA_NODES / (8 * sizeof(unsigned long))] = {0};
+	const uint32_t node = near_node - 1;
+
+	if (!near_node || near_node > NUMA_NODES)
+		return;
+	mask[node / (8 * sizeof(*mask))] = 1ul << (node % (8 * sizeof(*mask)));
+	/* the kernel reads one bit less than it is told of */
+	(void)syscall(SYS_mbind, p, len, MPOL_PREFERRED, mask, NUMA_NODES + 1ul, 0);
+}
+
+/* No page has been touched yet. */
 static int slab_map(struct slab *s, size_t len, bool huge)
 {
 	void *p = MAP_FAILED;
 
 	if (huge && len % HUGE_PAGE == 0)
 		p = mmap(NULL, len, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_POPULATE, -1, 0);
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	s->huge = p != MAP_FAILED;
 	if (p == MAP_FAILED) {
 		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (p != MAP_FAILED && huge)
@@ -74,7 +95,7 @@ static int slab_map(struct slab *s, size_t len, bool huge)
 	return 0;
 }
 
-static int map_slabs(struct pool *p, uint64_t total, bool huge)
+static int map_slabs(struct pool *p, uint64_t total, bool huge, uint32_t near_node)
 {
 	p->slabs = (struct slab *)calloc((size_t)((total + SLAB_MAX - 1) / SLAB_MAX),
 					 sizeof(*p->slabs));
@@ -87,6 +108,7 @@ static int map_slabs(struct pool *p, uint64_t total, bool huge)
 
 		if (rc < 0)
 			return rc;
+		take_from(near_node, p->slabs[p->slab_count].mem, p->slabs[p->slab_count].len);
 		total -= len;
 	}
 	return 0;
@@ -158,7 +180,7 @@ int pool_new(const struct pool_opts *opts, struct pool **ret, struct err *err)
 	p->slots = (struct slot *)calloc((size_t)slots, sizeof(*p->slots));
 	if (!p->slots)
 		goto fail;
-	rc = map_slabs(p, total, opts->huge_pages);
+	rc = map_slabs(p, total, opts->huge_pages, opts->near_node);
 	if (rc < 0)
 		goto fail;
 	cut_slots(p, opts);
@@ -570,6 +592,14 @@ void slot_put(struct slot *s)
 			serve_budget(p, b);
 	}
 	serve(p);
+}
+
+bool pool_is_huge(const struct pool *p)
+{
+	for (uint32_t i = 0; i < p->slab_count; i++)
+		if (!p->slabs[i].huge)
+			return false;
+	return true;
 }
 
 uint64_t pool_bytes(const struct pool *p)

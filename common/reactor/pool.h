@@ -84,7 +84,8 @@ struct pool_opts {
 	uint32_t fixed[SLOT_CLASSES];
 	/* of each class left alone by other uses; all 0: the default */
 	uint8_t floor_pct[POOL_USES];
-	bool huge_pages; /* try MAP_HUGETLB, fall back to THP advice */
+	bool huge_pages;    /* try MAP_HUGETLB, fall back to THP advice: pool_is_huge() */
+	uint32_t near_node; /* number of the NUMA node plus one to take memory from; 0: any */
 };
 
 #define POOL_PARTS 3
@@ -148,6 +149,8 @@ static inline struct slot *slot_ref(struct slot *s)
 /** Accepts NULL. */
 void slot_put(struct slot *s);
 
+/** All of it lies on huge pages that were reserved for them (vm.nr_hugepages). */
+bool pool_is_huge(const struct pool *p);
 /** Of all slots. */
 uint64_t pool_bytes(const struct pool *p);
 /** Slots of @cls, those that are out, too. */

@@ -5,11 +5,14 @@
  * lost; waits are counted and timed. */
 #include "common/reactor/pool.h"
 
+#include <linux/mempolicy.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -499,6 +502,30 @@ static void huge_pages_fall_back_to_ordinary_ones(void **state)
 	pool_free(p);
 }
 
+static void memory_is_asked_of_the_node(void **state)
+{
+	struct pool_opts o = {.count = {[SLOT_64K] = 4}};
+	unsigned long nodes[1025 / (8 * sizeof(unsigned long)) + 1];
+	int policy;
+
+	(void)state;
+	for (uint32_t near_node = 0; near_node < 2; near_node++) {
+		struct pool *p = NULL;
+		size_t len;
+
+		o.near_node = near_node;
+		assert_int_equal(pool_new(&o, &p, NULL), 0);
+		if (syscall(SYS_get_mempolicy, &policy, nodes, 1025ul, pool_slab(p, 0, &len),
+			    MPOL_F_ADDR)) {
+			pool_free(p);
+			skip(); /* a kernel without NUMA */
+		}
+		assert_int_equal(policy, near_node ? MPOL_PREFERRED : MPOL_DEFAULT);
+		assert_int_equal(nodes[0], near_node); /* a bit for node 0 */
+		pool_free(p);
+	}
+}
+
 /* ---- /metrics ---- */
 
 /* Of the line that begins with @name. */
@@ -612,6 +639,7 @@ int main(void)
 		cmocka_unit_test(five_thousand_askers_are_all_served),
 		cmocka_unit_test(impossible_pools_are_refused_with_a_reason),
 		cmocka_unit_test(huge_pages_fall_back_to_ordinary_ones),
+		cmocka_unit_test(memory_is_asked_of_the_node),
 		cmocka_unit_test(waits_are_counted_by_use_and_timed),
 	};
 

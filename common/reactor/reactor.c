@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/reactor/reactor_internal.h"
 
 #define SQ_ENTRIES_DEFAULT 512
@@ -393,6 +394,11 @@ static void *thread_main(void *arg)
 
 	pthread_setname_np(pthread_self(), r->opts.name);
 	ask_for_short_turns();
+	if (CPU_COUNT(&r->opts.cpus) &&
+	    sched_setaffinity(0, sizeof(r->opts.cpus),
+			      &r->opts.cpus)) /* gone since they were chosen */
+		log_warn("op=start: %s runs on any processor: %s", r->opts.name,
+			 err_name(neg_errno()));
 	reactor_run(r);
 	drain(r);
 	return NULL;
@@ -473,6 +479,8 @@ int reactor_new(const struct reactor_opts *opts, struct reactor **ret, struct er
 	atomic_store(&r->owner, pthread_self());
 	r->wake_op.done = wake_done;
 	r->now_ns = clock_mono_ns();
+	if (sched_getaffinity(0, sizeof(r->usable), &r->usable))
+		CPU_ZERO(&r->usable);
 	spin_init(r);
 	rc = r->wake_fd = ret_errno(eventfd(0, EFD_CLOEXEC));
 	if (rc < 0) {
@@ -488,6 +496,11 @@ int reactor_new(const struct reactor_opts *opts, struct reactor **ret, struct er
 fail:
 	reactor_free(r);
 	return rc;
+}
+
+uint32_t reactor_near_node(const struct reactor *r)
+{
+	return r->opts.near_node;
 }
 
 bool reactor_is_current(const struct reactor *r)

@@ -17,6 +17,7 @@
  * Units: monotonic nanoseconds.
  */
 #include <liburing.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,6 +38,10 @@ struct reactor_opts {
 	/* busy-poll after the last useful completion, where there are pollers; 0: never, or
 	 * REACTOR_SPIN_* */
 	int32_t spin_us;
+	/* where reactor_start()'s thread runs, not its helpers; empty: the kernel chooses */
+	cpu_set_t cpus;
+	/* number of the NUMA node plus one that its pool's memory should come from; 0: any */
+	uint32_t near_node;
 };
 
 /** The ring is created disabled and enabled by reactor_run() (SINGLE_ISSUER and DEFER_TASKRUN where
@@ -57,6 +62,7 @@ void reactor_stop(struct reactor *r);
  *  join it with reactor_join() after reactor_stop(). */
 int reactor_start(struct reactor *r);
 void reactor_join(struct reactor *r);
+uint32_t reactor_near_node(const struct reactor *r);
 bool reactor_is_current(const struct reactor *r);
 /** Time of this turn; read once per turn. */
 uint64_t reactor_now_ns(const struct reactor *r);

@@ -20,6 +20,7 @@ uint32_t timer_heap_run(struct timer_heap *h, uint64_t now_ns);
 
 /* A queue and its helper threads, started at the first use. */
 struct offload_pool {
+	cpu_set_t cpus;       /* where its threads run; empty: as the reactor */
 	pthread_mutex_t lock; /* queue, stop */
 	pthread_cond_t more;
 	struct list queue;
@@ -39,6 +40,7 @@ uint32_t offload_out(const struct reactor *r);
 struct reactor {
 	struct io_uring ring;
 	struct reactor_opts opts;
+	cpu_set_t usable;  /* by the process; empty: not known */
 	bool ring_ready;   /* queue_init succeeded */
 	bool enabled;      /* the ring accepts submissions */
 	uint32_t ring_ops; /* submitted or queued and not completed, our own included */

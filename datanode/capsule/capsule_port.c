@@ -57,7 +57,8 @@ int capsule_receive_slots(const struct engine_core *core, uint32_t *ret, struct 
 static int landing_new(struct capsule_port *caps, struct err *err)
 {
 	const struct engine_core *core = caps->core;
-	struct pool_opts po = {.huge_pages = true};
+	struct pool_opts po = {.huge_pages = true,
+			       .near_node = reactor_near_node(caps->core->reactor)};
 
 	if (!caps->to_peers || core->landing_slots_max == 0)
 		return 0;

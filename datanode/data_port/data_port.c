@@ -163,6 +163,15 @@ static int read_conf(struct data_port *x, struct err *err)
 	return rc ? rc : read_waits(&x->waits, conf, err);
 }
 
+static void tell_small_pages(const struct data_port *x)
+{
+	log_info("op=start: the %" PRIu64
+		 " MiB of dfs.rdma.pool.size are not on huge pages, which a "
+		 "device looks up faster; vm.nr_hugepages=%" PRIu64
+		 " more reserves enough of 2 MiB",
+		 x->pool_bytes >> 20, (x->pool_bytes >> 21) + x->dn->reactor_count);
+}
+
 static int core_pool(struct engine_core *core, struct err *err)
 {
 	const uint64_t bytes = core->xfer->pool_bytes / core->dn->reactor_count;
@@ -189,12 +198,15 @@ static int core_pool(struct engine_core *core, struct err *err)
 	if (rc < 0)
 		return rc;
 	opts = buffers_pool(bytes, receives);
+	opts.near_node = reactor_near_node(core->reactor);
 	rc = pool_new(&opts, &core->pool, err);
 	if (rc < 0) {
 		err_prefix(err, "dfs.rdma.pool.size");
 		return rc;
 	}
 	core->xfer->own_pool[core - core->xfer->cores] = true;
+	if (core == core->xfer->cores && !pool_is_huge(core->pool))
+		tell_small_pages(core->xfer);
 	rc = reactor_register_pool(core->reactor, core->pool, err);
 	if (rc < 0)
 		log_warn("op=start: going on without fixed buffers: %s",
