@@ -64,7 +64,10 @@ static int begin_pools(struct nn *nn, struct cache_scan *s)
 	int rc;
 
 	while (!(rc = cache_pool_next(&nn->look, &a, name, &p))) {
-		cache_stats_pool(&s->stats, p.id)->given = p.given;
+		struct cache_pool_stat *at = cache_stats_pool(&s->stats, p.id);
+
+		at->given = p.given;
+		at->taken = p.taken;
 		snprintf(name, sizeof(name), "%s", p.name);
 		arena_free(&a);
 	}

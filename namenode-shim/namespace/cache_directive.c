@@ -392,7 +392,7 @@ static int check_limit(struct ns *n, const struct cache_change *c, const struct 
 
 	if (c->force || p->limit == CACHE_UNLIMITED)
 		return 0;
-	all = now = cache_count_pool(c->stats, p).need.bytes;
+	all = now = cache_bytes_at_most(c->stats, p);
 	cache_add(&all, d->need.bytes);
 	if (all <= limit)
 		return 0;
@@ -427,8 +427,8 @@ static void give(struct ns *n, struct cache_pool *p, struct cache_directive *d)
 
 static void take_back(struct cache_pool *p, const struct cache_directive *d)
 {
-	p->given.bytes -= d->need.bytes;
-	p->given.files -= d->need.files;
+	p->taken.bytes += d->need.bytes;
+	p->taken.files += d->need.files;
 }
 
 int cache_directive_add(struct ns *n, const struct cache_change *c, int64_t *ret_id)

@@ -227,6 +227,16 @@ static void a_limit_counts_bytes_times_replication(void **state)
 	test_db_fini(&d);
 }
 
+/* A scan that began with @row has counted so many bytes. */
+static void counted(struct cache_stats *s, const struct cache_pool *row, uint64_t bytes)
+{
+	struct cache_pool_stat *at = cache_stats_pool(s, row->id);
+
+	at->given = row->given;
+	at->taken = row->taken;
+	at->n.need.bytes = bytes;
+}
+
 /* What the monitor has counted counts, and what was given and taken since. */
 static void the_last_count_and_what_came_since_fill_a_pool(void **state)
 {
@@ -245,17 +255,49 @@ static void the_last_count_and_what_came_since_fill_a_pool(void **state)
 	make_file(n, "/f", 3 * MI);
 	assert_int_equal(give_as(n, &i, false, &s, &id), 0);
 	assert_int_equal(cache_pool_get(n->t, n->a, "p", &row), 0);
-	cache_stats_pool(&s, row.id)->given = row.given;
-	cache_stats_pool(&s, row.id)->n.need.bytes = 5 * MI; /* the file has grown */
+	counted(&s, &row, 5 * MI); /* the file has grown */
 	assert_int_equal(give_as(n, &i, false, &s, &id), 0);
 	assert_int_equal(give_as(n, &i, false, &s, &id), -EINVAL); /* 5 + 3 + 3 */
 	assert_int_equal(cache_pool_get(n->t, n->a, "p", &row), 0);
 	assert_int_equal(cache_count_pool(&s, &row).need.bytes, 8 * MI);
 	assert_int_equal(cache_directive_remove(n, 1), 0);
+	assert_int_equal(cache_pool_get(n->t, n->a, "p", &row), 0);
+	assert_int_equal(cache_count_pool(&s, &row).need.bytes, 5 * MI);
+	assert_int_equal(give_as(n, &i, false, &s, &id), -EINVAL); /* it may not be in the count */
+	counted(&s, &row, 3 * MI);
 	assert_int_equal(give_as(n, &i, false, &s, &id), 0);
 	assert_int_equal(cache_pool_get(n->t, n->a, "p", &row), 0);
-	row.given.bytes -= 100 * MI; /* more is gone than was counted */
+	row.taken.bytes += 100 * MI; /* more is gone than was counted */
 	assert_int_equal(cache_count_pool(&s, &row).need.bytes, 0);
+	cache_stats_clear(&s);
+	txn_write_abort(&d.t);
+	test_db_fini(&d);
+}
+
+/* One whose time was over when it was counted, was counted as nothing. */
+static void what_was_not_counted_makes_no_room_when_it_goes(void **state)
+{
+	const struct cache_pool_info p = {.name = "p", .has_limit = true, .limit = 10 * MI};
+	const struct cache_directive_info eight = {.pool = "p", .path = "/eight"},
+					  ten = {.pool = "p", .path = "/ten"};
+	struct cache_stats s = {0};
+	struct cache_pool row;
+	int64_t over, more;
+	struct test_db d;
+	struct ns *n;
+
+	(void)state;
+	test_db_init(&d);
+	n = test_begin(&d, "root");
+	make_pool(n, &p);
+	make_file(n, "/eight", 8 * MI);
+	make_file(n, "/ten", 10 * MI);
+	assert_int_equal(give_as(n, &eight, false, &s, &over), 0);
+	assert_int_equal(cache_pool_get(n->t, n->a, "p", &row), 0);
+	counted(&s, &row, 0);
+	assert_int_equal(give_as(n, &eight, false, &s, &more), 0);
+	assert_int_equal(cache_directive_remove(n, over), 0);
+	assert_int_equal(give_as(n, &ten, false, &s, &more), -EINVAL); /* 8 + 10 */
 	cache_stats_clear(&s);
 	txn_write_abort(&d.t);
 	test_db_fini(&d);
@@ -391,6 +433,7 @@ int main(void)
 		cmocka_unit_test(only_who_may_write_changes_and_removes),
 		cmocka_unit_test(a_limit_counts_bytes_times_replication),
 		cmocka_unit_test(the_last_count_and_what_came_since_fill_a_pool),
+		cmocka_unit_test(what_was_not_counted_makes_no_room_when_it_goes),
 		cmocka_unit_test(a_large_directory_is_measured_in_steps),
 		cmocka_unit_test(a_pool_bounds_the_time_of_its_directives),
 		cmocka_unit_test(all_of_it_is_there_after_a_restart),

@@ -9,7 +9,7 @@
 #include "namenode-shim/db/db.h"
 
 #define IDS_KEY "cache_ids" /* in meta: of the next directive and pool */
-#define POOL_FIXED 52       /* bytes of a row without its strings */
+#define POOL_FIXED 68       /* bytes of a row without its strings */
 #define DIRECTIVE_FIXED 30
 #define STRING_MAX UINT16_MAX
 
@@ -54,6 +54,8 @@ static int pool_decode(const MDB_val *k, const MDB_val *v, struct arena *a, stru
 	ret->max_expiry_ms = (int64_t)rd_be64(&r);
 	ret->given.bytes = rd_be64(&r);
 	ret->given.files = rd_be64(&r);
+	ret->taken.bytes = rd_be64(&r);
+	ret->taken.files = rd_be64(&r);
 	ret->owner = get_text(&r, a);
 	ret->group = get_text(&r, a);
 	return r.bad || rd_left(&r) || ret->limit < 0 || ret->max_expiry_ms < 0 ? -EBADMSG : 0;
@@ -71,6 +73,8 @@ int cache_pool_put(struct txn *t, const struct cache_pool *p)
 	wr_be64(&w, (uint64_t)p->max_expiry_ms);
 	wr_be64(&w, p->given.bytes);
 	wr_be64(&w, p->given.files);
+	wr_be64(&w, p->taken.bytes);
+	wr_be64(&w, p->taken.files);
 	put_text(&w, p->owner);
 	put_text(&w, p->group);
 	return w.bad ? -EINVAL

@@ -7,8 +7,8 @@
  * Idea: a directive says that a file, or the files of a directory, are to be cached so many times;
  * a pool says who may give directives, and for how many bytes. Table cachepool has a row for each
  * pool by its name, table cachedir one for each directive by its id. Ids are never used again.
- * A pool's row also sums up what its directives needed when they were given, less what was taken
- * away: together with the monitor's last count (cache_stats.h) it says what is needed now.
+ * A pool's row also sums up what its directives needed when they were given, and what of that was
+ * taken away: together with the monitor's last count (cache_stats.h) it says what is needed now.
  * Ownership: strings of what is returned live in the arena. Threading: that of the transaction.
  * Units: bytes, milliseconds.
  * Source: HDFS Centralized Cache Management guide; Hadoop 3.4.2 CacheManager, CachePoolInfo.
@@ -37,7 +37,7 @@ struct cache_pool {
 	int16_t repl;  /* of directives that give none */
 	int64_t limit; /* bytes */
 	int64_t max_expiry_ms;
-	struct cache_need given; /* modulo 2^64: only differences count */
+	struct cache_need given, taken; /* modulo 2^64: only differences count */
 };
 
 struct cache_directive {

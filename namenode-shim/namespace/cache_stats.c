@@ -94,7 +94,22 @@ struct cache_count cache_count_pool(const struct cache_stats *s, const struct ca
 
 	at = at ? at : &none;
 	n = at->n;
-	n.need.bytes = since(n.need.bytes, p->given.bytes, at->given.bytes);
-	n.need.files = since(n.need.files, p->given.files, at->given.files);
+	n.need.bytes = since(n.need.bytes, p->given.bytes - p->taken.bytes,
+			     at->given.bytes - at->taken.bytes);
+	n.need.files = since(n.need.files, p->given.files - p->taken.files,
+			     at->given.files - at->taken.files);
 	return n;
+}
+
+uint64_t cache_bytes_at_most(const struct cache_stats *s, const struct cache_pool *p)
+{
+	const struct cache_pool_stat *at = find_pool(s, p->id);
+	uint64_t all;
+
+	if (!at)
+		return cache_count_pool(s, p)
+			.need.bytes; /* of rows only: what is taken was given */
+	all = at->n.need.bytes;
+	cache_add(&all, p->given.bytes - at->given.bytes);
+	return all;
 }
