@@ -556,6 +556,26 @@ static void a_directive_whose_time_is_over_wants_nothing(void **state)
 	world_fini(&w);
 }
 
+/* Whatever asks for a scan, so that many directives that expire one by one do not keep the writer
+ * busy. */
+static void it_rests_after_a_scan_that_took_long(void **state)
+{
+	struct cache_monitor *c;
+	struct world w;
+
+	(void)state;
+	world_init(&w, 0);
+	c = &w.nn->cache;
+	(void)give(&w, "/d/a", 1, 60000);
+	scan(&w);
+	assert_false(c->asked);
+	c->took_ns = 10 * NS_PER_S;
+	assert_true(cache_monitor_due_ns(w.nn) == c->ended_ns + CACHE_PAUSE_NS + 100 * NS_PER_S);
+	cache_monitor_ask(c);
+	assert_true(cache_monitor_due_ns(w.nn) == c->ended_ns + CACHE_PAUSE_NS + 100 * NS_PER_S);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -571,6 +591,7 @@ int main(void)
 		cmocka_unit_test(a_file_is_cached_while_somebody_appends_a_block),
 		cmocka_unit_test(what_is_over_the_limit_of_the_pool_is_not_cached),
 		cmocka_unit_test(a_directive_whose_time_is_over_wants_nothing),
+		cmocka_unit_test(it_rests_after_a_scan_that_took_long),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

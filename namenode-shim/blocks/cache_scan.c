@@ -381,13 +381,14 @@ static void end(struct nn *nn)
 	struct cache_scan *s = c->scan;
 	const uint64_t now = clock_mono_ns();
 	const struct cache_stats old = c->stats;
-	const int64_t ms = (int64_t)nn->set.cache_scan_ms, wait = s->first_expiry_ms - s->now_ms;
+	const int64_t ms = (int64_t)nn->set.cache_scan_ms;
+	const int64_t wait = s->first_expiry_ms - (int64_t)clock_wall_ms();
 
 	c->stats = s->stats;
 	s->stats = old;
 	c->ended_ns = now;
 	c->took_ns = s->worked_ns;
-	c->next_ns = now + (uint64_t)(wait < ms ? wait + 1 : ms) * NS_PER_MS;
+	c->next_ns = now + (uint64_t)(wait < 0 ? 0 : wait < ms ? wait + 1 : ms) * NS_PER_MS;
 	c->scan = NULL;
 	cache_scan_free(s);
 }
@@ -395,9 +396,10 @@ static void end(struct nn *nn)
 static void blocks_some(struct nn *nn, struct cache_scan *s)
 {
 	struct cache_monitor *c = &nn->cache;
-	const uint64_t now = clock_mono_ns();
+	uint64_t now;
 
 	nn_lock(nn);
+	now = clock_mono_ns();
 	for (uint32_t n = 0; s->blocks_left && !nn_slice_is_done(nn, n); n++) {
 		struct cache_block *e;
 
@@ -407,6 +409,7 @@ static void blocks_some(struct nn *nn, struct cache_scan *s)
 		list_add_tail(&c->all, &e->all);
 		judge(nn, s, e, now);
 	}
+	s->worked_ns += clock_mono_ns() - now;
 	if (!s->blocks_left)
 		end(nn);
 	nn_unlock(nn);
@@ -417,13 +420,13 @@ static void blocks_some(struct nn *nn, struct cache_scan *s)
 uint64_t cache_monitor_due_ns(const struct nn *nn)
 {
 	const struct cache_monitor *c = &nn->cache;
-	const uint64_t soon = c->ended_ns + CACHE_PAUSE_NS + CACHE_PAUSE_TIMES * c->took_ns;
+	const uint64_t rested = c->ended_ns + CACHE_PAUSE_NS + CACHE_PAUSE_TIMES * c->took_ns;
 
 	if (nn->safe.on || !nn->set.caching)
 		return UINT64_MAX;
 	if (c->scan)
 		return 0;
-	return c->asked && soon < c->next_ns ? soon : c->next_ns;
+	return c->asked || c->next_ns < rested ? rested : c->next_ns;
 }
 
 /* One step of the first part. */
