@@ -320,6 +320,11 @@ void cache_walk_free(struct cache_walk *w)
 	free(w);
 }
 
+bool cache_walk_is_done(const struct cache_walk *w)
+{
+	return w->done;
+}
+
 struct step {
 	struct ns *n;
 	struct cache_walk *w;

@@ -38,6 +38,8 @@ struct cache_directive_info {
 struct cache_walk;
 /** Accepts NULL. */
 void cache_walk_free(struct cache_walk *w);
+/** NS_MORE of a change is then for its pool's limit. */
+bool cache_walk_is_done(const struct cache_walk *w);
 
 /** @group: of the owner, who is the caller, unless @i says. */
 int cache_pool_add(struct ns *n, const struct cache_pool_info *i, const char *group);

@@ -308,7 +308,12 @@ static void a_large_directory_is_measured_in_steps(void **state)
 {
 	const struct cache_pool_info small = {.name = "small", .has_limit = true, .limit = 2999},
 				     large = {.name = "large", .has_limit = true, .limit = 3000};
-	const struct cache_directive_info moved = {.has_id = true, .id = 1, .pool = "small"};
+	const struct cache_directive_info moved = {.has_id = true, .id = 1, .pool = "small"},
+					  dir = {.pool = "small", .path = "/d"};
+	struct cache_walk *walk = NULL;
+	const struct cache_change c = {
+		.info = &dir, .stats = &nothing, .counting = true, .walk = &walk};
+	int64_t id;
 	struct test_db d;
 	struct ns *n;
 
@@ -323,6 +328,11 @@ static void a_large_directory_is_measured_in_steps(void **state)
 		snprintf(path, sizeof(path), "/d/%04d", i);
 		make_file(n, path, 1);
 	}
+	assert_int_equal(cache_directive_add(n, &c, &id), NS_MORE);
+	assert_false(cache_walk_is_done(walk));
+	while (!cache_walk_is_done(walk))
+		assert_int_equal(cache_directive_add(n, &c, &id), NS_MORE);
+	cache_walk_free(walk);
 	assert_int_equal(give(n, "small", "/d", 1, false), -EINVAL);
 	assert_int_equal(give(n, "large", "/d", 1, false), 0);
 	assert_int_equal(change(n, &moved), -EINVAL);

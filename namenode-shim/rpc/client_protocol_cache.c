@@ -192,21 +192,20 @@ static int list_cache_pools(struct req *q, const void *in)
 /* ---- directives ---- */
 
 /* NS_MORE of an operation: it goes on in the next batch, or when the monitor has counted. */
-static int park(int rc)
+static int park(struct req *q, int rc)
 {
-	return rc == NS_MORE ? REQ_PARK : rc;
+	if (rc != NS_MORE)
+		return rc;
+	if (cache_walk_is_done(q->cache_walk) && !q->wait.deadline_ns)
+		q->wait.deadline_ns = clock_mono_ns() + COUNT_WAIT_NS;
+	return REQ_PARK; /* without a deadline: at once */
 }
 
 /* Is a count about to end that may show room in the pool? */
-static bool waits_for_count(struct req *q)
+static bool waits_for_count(const struct req *q)
 {
-	const uint64_t now = clock_mono_ns();
-
-	if (!q->nn->set.caching || !cache_monitor_is_behind(&q->nn->cache))
-		return false;
-	if (!q->wait.deadline_ns)
-		q->wait.deadline_ns = now + COUNT_WAIT_NS;
-	return now < q->wait.deadline_ns;
+	return q->nn->set.caching && cache_monitor_is_behind(&q->nn->cache) &&
+	       (!q->wait.deadline_ns || clock_mono_ns() < q->wait.deadline_ns);
 }
 
 static struct cache_change change_of(struct req *q, const struct cache_directive_info *i,
@@ -234,7 +233,7 @@ static int add_cache_directive(struct req *q, const void *in)
 	if (rc < 0)
 		return rc;
 	c = change_of(q, &i, m->cacheflags);
-	return park(cache_directive_add(&q->ns, &c, &r->id));
+	return park(q, cache_directive_add(&q->ns, &c, &r->id));
 }
 
 static int modify_cache_directive(struct req *q, const void *in)
@@ -249,7 +248,7 @@ static int modify_cache_directive(struct req *q, const void *in)
 	if (rc < 0)
 		return rc;
 	c = change_of(q, &i, m->cacheflags);
-	return park(cache_directive_modify(&q->ns, &c));
+	return park(q, cache_directive_modify(&q->ns, &c));
 }
 
 static int remove_cache_directive(struct req *q, const void *in)
