@@ -65,10 +65,13 @@ struct method {
 /* A deadline that is over: the request runs again as soon as the disk has its batch. */
 #define WAIT_FOR_BATCH 1
 
-/* What a parked request waits for when the disk has its batch: a finalized replica of @b. */
+/* What a parked request waits for when the disk has its batch: a finalized replica of @b or
+ * another count of what is cached than @count_ns. */
 struct req_wait {
 	struct block b;
 	uint64_t deadline_ns; /* 0: not parked yet */
+	uint64_t count_ns;    /* nn->cache.ended_ns when it was parked */
+	bool for_count;
 };
 
 struct req {

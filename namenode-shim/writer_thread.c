@@ -123,12 +123,16 @@ static void finish_all(struct nn *nn, struct list *l)
 		reactor_wake(nn->reactor);
 }
 
-static bool wait_is_over(struct nn *nn, const struct req *q, uint64_t now)
+static bool wait_is_over(const struct nn *nn, const struct req *q, uint64_t now)
 {
-	const struct blk *b = blocks_find(&nn->blocks, q->wait.b.id);
+	const struct blk *b;
 
-	return now >= q->wait.deadline_ns || !b ||
-	       blk_enough_as(b, q->wait.b.gs, q->wait.b.len, nn->set.repl_min);
+	if (now >= q->wait.deadline_ns)
+		return true;
+	if (q->wait.for_count)
+		return q->wait.count_ns != nn->cache.ended_ns;
+	b = blocks_find(&nn->blocks, q->wait.b.id);
+	return !b || blk_enough_as(b, q->wait.b.gs, q->wait.b.len, nn->set.repl_min);
 }
 
 /* 0: nothing is held. */
@@ -154,6 +158,8 @@ static bool take(struct nn *nn, struct list *batch)
 	list_for_each (l, &nn->parked) {
 		const struct req *q = container_of(l, struct req, link);
 
+		if (wait_is_over(nn, q, 0))
+			wake = 0;
 		wake = q->wait.deadline_ns < wake ? q->wait.deadline_ns : wake;
 	}
 	if (held_until(nn) && held_until(nn) < wake)

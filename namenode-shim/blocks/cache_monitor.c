@@ -38,6 +38,11 @@ bool cache_monitor_is_behind(const struct cache_monitor *c)
 	return c->asked || c->scan;
 }
 
+void cache_monitor_await(struct cache_monitor *c)
+{
+	c->awaited = c->asked;
+}
+
 struct cache_block *cache_block_find(const struct cache_monitor *c, int64_t id)
 {
 	struct cache_block *e;

@@ -42,11 +42,13 @@ struct nn;
 struct storage;
 
 struct cache_monitor {
-	struct cache_block *map;    /* by block id, owned */
-	struct list all;            /* the same, of cache_block.all */
-	struct cache_stats stats;   /* of the last scan that has ended */
-	struct cache_scan *scan;    /* owned; NULL: none is under way */
-	bool asked;                 /* something has changed since it began */
+	struct cache_block *map;  /* by block id, owned */
+	struct list all;          /* the same, of cache_block.all */
+	struct cache_stats stats; /* of the last scan that has ended */
+	struct cache_scan *scan;  /* owned; NULL: none is under way */
+	bool asked;               /* something has changed since it began */
+	bool awaited;             /* and a change waits for the scan that counts it */
+	bool hurried;             /* the last one to begin left out a rest: the next one may not */
 	uint64_t ended_ns, took_ns; /* of the last one */
 	uint64_t next_ns;           /* the next one, whether asked for or not */
 	uint32_t mark;              /* of the last scan: blocks that it wanted have it */
@@ -66,6 +68,9 @@ void cache_monitor_fini(struct cache_monitor *c);
 void cache_monitor_ask(struct cache_monitor *c);
 /** Has something changed that is not counted yet? */
 bool cache_monitor_is_behind(const struct cache_monitor *c);
+/** A change waits until what has changed is counted: the next scan comes without the long rest. The
+ *  rest is made up for behind it, so nobody who waits again and again keeps the monitor at work. */
+void cache_monitor_await(struct cache_monitor *c);
 /** When the next slice is to be made; UINT64_MAX: not in safe mode, or caching is off. */
 uint64_t cache_monitor_due_ns(const struct nn *nn);
 /** A slice of a scan. Takes mem_lock itself. */

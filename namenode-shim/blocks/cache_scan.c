@@ -75,6 +75,11 @@ static int begin_pools(struct nn *nn, struct cache_scan *s)
 	return rc == -ENOENT ? 0 : rc;
 }
 
+static uint64_t rested_ns(const struct cache_monitor *c)
+{
+	return c->ended_ns + CACHE_PAUSE_NS + CACHE_PAUSE_TIMES * c->took_ns;
+}
+
 static int begin(struct nn *nn)
 {
 	struct cache_monitor *c = &nn->cache;
@@ -91,7 +96,8 @@ static int begin(struct nn *nn)
 	s->began_ns = clock_mono_ns();
 	s->now_ms = (int64_t)clock_wall_ms();
 	s->first_expiry_ms = INT64_MAX;
-	c->asked = false;
+	c->asked = c->awaited = false;
+	c->hurried = s->began_ns < rested_ns(c);
 	c->scan = s;
 	return 0;
 }
@@ -387,7 +393,7 @@ static void end(struct nn *nn)
 	c->stats = s->stats;
 	s->stats = old;
 	c->ended_ns = now;
-	c->took_ns = s->worked_ns;
+	c->took_ns = s->worked_ns + (c->hurried ? c->took_ns : 0);
 	c->next_ns = now + (uint64_t)(wait < 0 ? 0 : wait < ms ? wait + 1 : ms) * NS_PER_MS;
 	c->scan = NULL;
 	cache_scan_free(s);
@@ -420,7 +426,8 @@ static void blocks_some(struct nn *nn, struct cache_scan *s)
 uint64_t cache_monitor_due_ns(const struct nn *nn)
 {
 	const struct cache_monitor *c = &nn->cache;
-	const uint64_t rested = c->ended_ns + CACHE_PAUSE_NS + CACHE_PAUSE_TIMES * c->took_ns;
+	const bool hurry = c->awaited && !c->hurried;
+	const uint64_t rested = hurry ? c->ended_ns + CACHE_PAUSE_NS : rested_ns(c);
 
 	if (nn->safe.on || !nn->set.caching)
 		return UINT64_MAX;
@@ -453,6 +460,7 @@ static void give_up(struct nn *nn, int rc)
 	c->ended_ns = clock_mono_ns();
 	c->next_ns = c->ended_ns + nn->set.cache_scan_ms * NS_PER_MS;
 	c->took_ns = NS_PER_S;
+	c->hurried = true; /* whoever waits does not make it try at once */
 }
 
 void cache_monitor_slice(struct nn *nn)

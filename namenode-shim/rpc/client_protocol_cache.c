@@ -196,9 +196,14 @@ static int park(struct req *q, int rc)
 {
 	if (rc != NS_MORE)
 		return rc;
-	if (cache_walk_is_done(q->cache_walk) && !q->wait.deadline_ns)
+	if (!cache_walk_is_done(q->cache_walk))
+		return REQ_PARK; /* without a deadline: at once */
+	if (!q->wait.deadline_ns)
 		q->wait.deadline_ns = clock_mono_ns() + COUNT_WAIT_NS;
-	return REQ_PARK; /* without a deadline: at once */
+	q->wait.for_count = true;
+	q->wait.count_ns = q->nn->cache.ended_ns;
+	cache_monitor_await(&q->nn->cache);
+	return REQ_PARK;
 }
 
 /* Is a count about to end that may show room in the pool? */
