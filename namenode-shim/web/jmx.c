@@ -31,6 +31,10 @@ static void sum_up(struct page *p)
 		s->remaining += dn_remaining(dn);
 		s->load += dn->xceivers;
 		s->volume_failures += dn->failed_volumes;
+		if (dn->admin != DN_DECOMMISSIONED && dn->admin != DN_IN_MAINTENANCE) {
+			s->cache_capacity += dn->cache_capacity;
+			s->cache_used += dn->cache_used;
+		}
 		for (uint32_t i = 0; i < dn->nstorages; i++) {
 			s->non_dfs += dn->storage[i]->non_dfs;
 			s->pool_used += dn->storage[i]->pool_used;

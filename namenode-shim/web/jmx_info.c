@@ -243,8 +243,8 @@ void jmx_name_node_info(struct page *p, json_t *bean)
 	put_u64(bean, "BlockPoolUsedSpace", s->pool_used);
 	put_real(bean, "PercentBlockPoolUsed", percent(s->pool_used, s->capacity));
 	put_real(bean, "PercentRemaining", percent(s->remaining, s->capacity));
-	put_u64(bean, "CacheCapacity", 0);
-	put_u64(bean, "CacheUsed", 0);
+	put_u64(bean, "CacheCapacity", s->cache_capacity);
+	put_u64(bean, "CacheUsed", s->cache_used);
 	put_u64(bean, "TotalBlocks", HASH_COUNT(nn->blocks.map));
 	put_u64(bean, "NumberOfMissingBlocks", nn->blocks.missing);
 	put_u64(bean, "NumberOfMissingBlocksWithReplicationFactorOne", nn->blocks.missing_one);

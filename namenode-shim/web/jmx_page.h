@@ -16,7 +16,8 @@ struct txn;
 struct sums {
 	uint64_t capacity, used, remaining, non_dfs, pool_used, load, volume_failures,
 		stale_storages;
-	uint32_t nodes[5], dead[5]; /* by enum dn_admin; nodes: alive */
+	uint64_t cache_capacity, cache_used; /* not of nodes that have left service */
+	uint32_t nodes[5], dead[5];          /* by enum dn_admin; nodes: alive */
 	uint32_t live, gone, stale;
 };
 
