@@ -83,6 +83,7 @@ struct check {
 	struct statvfs fs;    /* the file system at the last look, */
 	uint64_t fs_used;     /* and what our replicas took then */
 	bool stop, out;       /* out: of service, and everybody knows */
+	bool told_error;      /* since then: that it answers with one; the thread's */
 	/* the thread's calls on the disk have not come back since; 0: none */
 	atomic_uint_fast64_t since_ns;
 	atomic_uint calls, call_count;     /* of others: under way; begun and ended so far */

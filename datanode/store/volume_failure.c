@@ -144,8 +144,8 @@ void volume_out(struct volume *v, int rc)
 	if (atomic_exchange(&v->failed, true))
 		return;
 	atomic_fetch_add(&v->outs, 1);
-	log_error("op=volume dir=%s storage=%s rc=%d: out of service: %s", v->path, v->uuid, rc,
-		  reason_of(rc));
+	log_error("op=volume dir=%s storage=%s rc=%d: out of service: %s%s", v->path, v->uuid, rc,
+		  reason_of(rc), v->silent ? "" : "; when that is mended, start this node again");
 	metric_add(METRIC_DN_VOLUME_FAILURES, 1);
 	for (uint32_t p = 0; p < pool_count(s); p++)
 		(void)slice_walk(&s->pools[p]->slices[v->idx], stop_writer, NULL, NULL);
@@ -159,6 +159,20 @@ void volume_out(struct volume *v, int rc)
 	v->check.out = true;
 	pthread_cond_broadcast(&v->check.done);
 	pthread_mutex_unlock(&v->check.lock);
+}
+
+/* It did not answer, and now that it does, it is not well. A file system that has met an error of
+ * its disk refuses changes until it is mounted anew, which cannot be while we have it open. */
+static void tell_error(struct volume *v, int rc)
+{
+	if (v->check.told_error)
+		return;
+	v->check.told_error = true;
+	log_error(
+		"op=volume dir=%s storage=%s rc=%d: answers, but with an error: %s; it comes back if that ends; if "
+		"its file system has failed (dmesg says so), stop this node, mount the disk anew, then start the "
+		"node",
+		v->path, v->uuid, rc, reason_of(rc));
 }
 
 /* ---- and back ---- */
@@ -234,6 +248,7 @@ static void volume_back(struct volume *v)
 		atomic_store(&v->silent, false);
 		return;
 	}
+	v->check.told_error = false;
 	log_info("op=volume dir=%s storage=%s: answers again, back in service", v->path, v->uuid);
 	metric_add(METRIC_DN_VOLUMES_BACK, 1);
 	pthread_rwlock_rdlock(&s->listener_lock);
@@ -302,6 +317,8 @@ static void check_once(struct volume *v, bool probe, uint64_t *probed_ns)
 		*probed_ns = clock_mono_ns();
 	if (v->failed && !rc && took < half_ns)
 		volume_back(v);
+	else if (v->failed && !is_harmless(rc))
+		tell_error(v, rc);
 	else if (!is_harmless(rc))
 		volume_out(v, rc);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: a volume goes out of service for what is its disk's fault and for nothing else,
  * comes back when it answers well in time, and who waits for a sync of it is told at once. */
+#include <sys/mman.h>
+
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
@@ -140,6 +142,50 @@ static void a_volume_comes_back_when_it_answers_in_time(void **state)
 	assert_true(reaches(&f->seen.back, 1));
 }
 
+/* How often a line of the log in @fd has @part. */
+static int told(int fd, const char *part)
+{
+	char log[16384];
+	const ssize_t n = pread(fd, log, sizeof(log) - 1, 0);
+	int found = 0;
+
+	assert_true(n >= 0);
+	log[n] = 0;
+	for (const char *at = log; (at = strstr(at, part)); at++)
+		found++;
+	return found;
+}
+
+/* A disk whose network is gone hangs, and then has an error for each call. Its file system does not
+ * get well by itself, which nobody knows who reads that it comes back when it answers. */
+static void what_answers_with_an_error_after_it_hung_is_told_once(void **state)
+{
+	struct fix *f = *state;
+	const int log = memfd_create("log", 0), kept = dup(STDERR_FILENO);
+	bool went, was_asked;
+	int back;
+
+	f->opts.answer_ms = 400;
+	fix_reopen(f);
+	assert_true(log >= 0 && kept >= 0 && dup2(log, STDERR_FILENO) >= 0);
+	probe_ms = 800;
+	probe_fails = EIO;
+	went = reaches(&f->seen.failed, 1);
+	probe_ms = 0;
+	was_asked = reaches(&probes, probes + 4);
+	back = f->seen.back;
+	(void)dup2(kept, STDERR_FILENO);
+	(void)close(kept);
+	assert_true(went && was_asked);
+	assert_int_equal(told(log, "out of service: it does not answer"), 1);
+	assert_int_equal(told(log, "answers, but with an error: Input/output error"), 1);
+	assert_int_equal(f->seen.failed, 1);
+	assert_int_equal(back, 0);
+	(void)close(log);
+	probe_fails = 0;
+	assert_true(reaches(&f->seen.back, 1));
+}
+
 /* ---- who waits for it ---- */
 
 struct asker {
@@ -206,6 +252,7 @@ int main(void)
 			a_volume_that_hangs_while_a_pool_is_attached_is_left_out, setup_two_closed,
 			teardown),
 		T(a_volume_comes_back_when_it_answers_in_time),
+		T(what_answers_with_an_error_after_it_hung_is_told_once),
 		T(who_waits_for_a_sync_is_told_when_the_volume_goes),
 	};
 
