@@ -234,7 +234,7 @@ static void lent(void *arg)
 	(void)arg;
 }
 
-/* Slots that somebody has for as long as the test wants: what a writer does not fetch goes on to the
+/* Slots that somebody has for as long as the test wants: what a writer does not fetch goes to the
  * next one after a while. */
 struct hoard {
 	struct rtask t;
