@@ -329,24 +329,28 @@ static bool br_step(struct rop *rop)
 static void br_free(struct rop *rop)
 {
 	struct block_read *r = container_of(rop, struct block_read, rop);
+	struct engine_core *core = r->core;
 
-	reactor_timer_clear(r->core->reactor, &r->timer);
+	reactor_timer_clear(core->reactor, &r->timer);
 	list_del(&r->core_link);
-	r->core->op_count--;
-	atomic_fetch_sub(&r->core->dn->xceivers, 1);
-	outliers_add(r->core->dn->outliers, OUTLIER_DISK_READ, r->volume, r->disk_time.ns,
+	core->op_count--;
+	atomic_fetch_sub(&core->dn->xceivers, 1);
+	outliers_add(core->dn->outliers, OUTLIER_DISK_READ, r->volume, r->disk_time.ns,
 		     r->disk_time.samples); /* once a read: it takes a mutex */
 	r->sink->ops->ended(r->sink, r->rc ? r->rc : r->closed ? -ECANCELED : 0);
-	free(r);
+	spares_put(&core->spare_reads, r, sizeof(*r), XFER_SPARES);
 }
 
 int block_read_open(struct engine_core *core, const struct read_params *params,
 		    struct read_sink *sink, struct block_read **ret)
 {
-	struct block_read *r = calloc(1, sizeof(*r));
+	struct block_read *r = spares_get(&core->spare_reads, sizeof(*r));
 
 	if (!r)
 		return -ENOMEM;
+	memset(r, 0, offsetof(struct block_read, room));
+	r->err.rc = 0;
+	r->err.text[0] = r->err.remote[0] = '\0';
 	r->core = core;
 	r->sink = sink;
 	r->params = *params;
@@ -360,7 +364,8 @@ int block_read_open(struct engine_core *core, const struct read_params *params,
 	core->op_count++;
 	atomic_fetch_add(&core->dn->xceivers, 1);
 	*ret = r;
-	if (replica_read_open_now(params->bp, &params->block, &r->rr) == 0) {
+	if (replica_read_open_now(params->bp, &params->block, &r->room) == 0) {
+		r->rr = &r->room;
 		br_opened(r);
 		return 0;
 	}

@@ -49,16 +49,14 @@ struct block_read {
 	struct read_info info;
 	enum block_read_state state;
 	int rc;
-	struct err err;
 	bool closed, told, suspect;
 	bool lost;                    /* the sink has heard so */
 	struct outlier_sum disk_time; /* slow disks: told at the end */
 	char volume[BLOCK_UUID_MAX];  /* that the replica is on, */
 	uint32_t volume_no;           /* and its number; until it is opened, where it was last */
 
-	uint32_t unit; /* pieces end at multiples of it */
-	uint64_t next; /* first byte not asked for */
-	struct rpiece pieces[BREAD_AHEAD];
+	uint32_t unit;             /* pieces end at multiples of it */
+	uint64_t next;             /* first byte not asked for */
 	uint32_t head, give, tail; /* free running: not back yet, next to hand over, end */
 	/* pieces it may hold: from AHEAD_FIRST, one more for each that went */
 	uint32_t ahead;
@@ -77,6 +75,11 @@ struct block_read {
 	uint64_t handed_end;                /* of the last piece handed over */
 	bool is_short;
 	uint64_t parked_at; /* where block_read_resume() goes on */
+
+	/* last, and not zero at first: what has been set counts */
+	struct replica_reader room;        /* of rr, when the files were open already */
+	struct rpiece pieces[BREAD_AHEAD]; /* those from head to tail */
+	struct err err;
 };
 
 static inline void br_ready(struct block_read *r)

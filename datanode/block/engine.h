@@ -42,6 +42,7 @@
 #include <stdint.h>
 
 #include "common/base/list.h"
+#include "common/base/spares.h"
 #include "common/reactor/pool.h"
 #include "common/reactor/reactor.h"
 #include "datanode/block/disk_turns.h"
@@ -82,6 +83,9 @@ struct engine_waits { /* how long a silent peer is waited for */
 #define XFER_NODE_NS 5000000000ull /* more for each node that is waited for */
 #define XFER_FOREVER_NS (366ull * 24 * 3600 * 1000000000)
 
+/* of each kind, between two moments with many short reads: as many as two connections may have */
+#define XFER_SPARES 128
+
 #define XFER_BUDGETS 64 /* of volumes, and of next hops: as many as a store has volumes */
 
 /** What the streams of one volume, next hop or connection may hold together; buffers.h. */
@@ -97,7 +101,9 @@ struct engine_core {
 	struct dn *dn;
 	struct reactor *reactor;
 	struct pool *pool;
-	struct list reads;   /* private to block_read.c: every read alive */
+	struct list reads; /* private to block_read.c: every read alive */
+	/* memory of what has ended, for the next ones: private to block_read.c and dtp_small.c */
+	struct spares spare_reads, spare_smalls;
 	struct list writes;  /* private to block_write.c: every write alive */
 	struct list entries; /* private to operations.c: what else /ops lists */
 	struct list conns;   /* private: front ends' connections */

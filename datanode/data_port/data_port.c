@@ -608,9 +608,12 @@ void data_port_free(struct data_port *x)
 {
 	if (!x)
 		return;
-	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++) {
+		spares_fini(&x->cores[i].spare_reads);
+		spares_fini(&x->cores[i].spare_smalls);
 		if (x->own_pool[i])
 			pool_free(x->cores[i].pool);
+	}
 	token_keys_free(x->tokens);
 	suspects_fini(&x->suspects);
 	pthread_cond_destroy(&x->cond);

@@ -32,7 +32,7 @@ struct dtp_small {
 	bool sending, closed;
 	uint64_t send_ns; /* since when it is on its way */
 	struct xop send_op;
-	uint8_t head[SMALL_READ_HEADER_LEN + HEAD_CRCS];
+	uint8_t head[SMALL_READ_HEADER_LEN + HEAD_CRCS]; /* last: not zero at first */
 };
 
 static struct dtp_small *of_sink(struct read_sink *s)
@@ -56,7 +56,7 @@ static void maybe_free(struct dtp_small *d)
 	if (d->state != SMALL_SENT && c->state < DTP_CLOSING && !c->broken)
 		return;
 	list_del(&d->link);
-	free(d);
+	spares_put(&c->core->spare_smalls, d, sizeof(*d), XFER_SPARES);
 	dtp_small_gone(c);
 }
 
@@ -251,7 +251,7 @@ static int check(struct engine_core *core, const struct small_read_request *q, s
 void dtp_small_start(struct dtp_conn *c, const struct small_read_request *q)
 {
 	struct read_params params = {.off = q->offset, .len = q->len, .want_crcs = true};
-	struct dtp_small *d = calloc(1, sizeof(*d));
+	struct dtp_small *d = spares_get(&c->core->spare_smalls, sizeof(*d));
 	struct err err = ERR_INIT;
 	int rc;
 
@@ -259,6 +259,7 @@ void dtp_small_start(struct dtp_conn *c, const struct small_read_request *q)
 		dtp_break(c, -ENOMEM, "read");
 		return;
 	}
+	memset(d, 0, offsetof(struct dtp_small, head));
 	d->conn = c;
 	d->a = (struct small_read_answer){.tag = q->tag, .status = DT_SUCCESS};
 	d->offset = q->offset;

@@ -190,6 +190,82 @@ static void what_cannot_be_read_is_refused_and_the_connection_stays(void **state
 	}
 }
 
+/* Of the whole program. The fake allocates once for each send, and nothing else does. */
+static uint32_t allocations;
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_malloc(size_t n)
+{
+	allocations++;
+	return __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+	allocations++;
+	return __real_calloc(n, size);
+}
+
+/* The store of setup() opens the files of a replica for each read. */
+static void keep_files_open(void)
+{
+	const struct store_volume_opts vol = {.path = dir, .type = STORAGE_DISK};
+	const struct store_opts so = {.volumes = &vol, .volume_count = 1, .open_replicas = 8};
+	const struct store_namespace ns = {
+		.pool_id = POOL_ID, .cluster_id = "CID-1", .namespace_id = 1, .ctime = 1};
+	struct err err = ERR_INIT;
+
+	store_close(dn.store);
+	assert_int_equal(store_open(&so, &dn.store, &err), 0);
+	assert_int_equal(store_attach(dn.store, &ns, &bp, &err), 0);
+}
+
+/* The first reads of a connection make what the later ones use again. */
+static void a_read_of_an_open_replica_allocates_nothing(void **state)
+{
+	const int64_t id = make_block();
+	const struct fake_opts o = {0};
+	const uint32_t n = SMALL_READS_MAX / 2;
+	uint32_t pos, before;
+
+	(void)state;
+	keep_files_open();
+	ask_many(id, n);
+	peer_run(&o, UINT32_MAX);
+	pos = await_behind(0, n, true);
+	for (uint32_t i = 0; i < n; i++)
+		asked[i].answered = false;
+	before = allocations;
+	peer.sending = true; /* the same again */
+	xconn_send(peer.c, &(struct iovec){peer.out, peer.out_len}, 1, &peer.send_op);
+	(void)await_behind(pos, n, true);
+	assert_int_equal(allocations - before, 1 + n);
+	everything_comes_back();
+}
+
+/* As many are kept as two connections may have under way, and the others are freed. */
+static void what_is_kept_for_later_reads_is_bounded(void **state)
+{
+	struct spares s = {0};
+	void *all[4];
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		all[i] = spares_get(&s, 64);
+	for (int i = 0; i < 4; i++)
+		spares_put(&s, all[i], 64, 3);
+	assert_int_equal(s.count, 3);
+	assert_ptr_equal(spares_get(&s, 64), all[2]);
+	free(all[2]);
+	spares_fini(&s);
+	assert_int_equal(s.count, 0);
+	assert_true(core.spare_reads.count <= XFER_SPARES);
+	assert_true(core.spare_smalls.count <= XFER_SPARES);
+}
+
 /* As between any two operations; not so late as one that is under way. */
 static void a_connection_at_rest_ends_when_it_is_kept_no_longer(void **state)
 {
@@ -388,6 +464,8 @@ int main(void)
 		cmocka_unit_test(a_connection_at_rest_ends_when_it_is_kept_no_longer),
 		cmocka_unit_test(a_connection_of_small_reads_may_break_at_every_operation),
 		cmocka_unit_test(what_cannot_be_read_is_refused_and_the_connection_stays),
+		cmocka_unit_test(a_read_of_an_open_replica_allocates_nothing),
+		cmocka_unit_test(what_is_kept_for_later_reads_is_bounded),
 		cmocka_unit_test(an_ordinary_op_waits_for_the_small_ones_before_it),
 		cmocka_unit_test(only_who_asks_is_told),
 		cmocka_unit_test(a_peer_that_takes_nothing_gives_way),

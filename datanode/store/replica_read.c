@@ -104,11 +104,17 @@ bool replica_read_is_cut(struct replica_reader *rd, uint64_t end)
 	return end > rd->intact;
 }
 
+static void memory_free(struct replica_reader *rd)
+{
+	if (!rd->lent)
+		free(rd);
+}
+
 static void reader_free(struct replica_reader *rd)
 {
 	if (rd->files) {
 		open_replica_put(&rd->bp->store->open_replicas, rd->files);
-		free(rd);
+		memory_free(rd);
 		return;
 	}
 	if (rd->fd >= 0)
@@ -117,7 +123,7 @@ static void reader_free(struct replica_reader *rd)
 		(void)close(rd->fd_direct);
 	if (rd->fd_meta >= 0)
 		(void)close(rd->fd_meta);
-	free(rd);
+	memory_free(rd);
 }
 
 static int reader_open(struct replica_reader *rd, const struct slice *sl, enum place p, uint64_t gs,
@@ -285,41 +291,46 @@ static void reader_keep(struct replica_reader *rd, const struct slice *opened)
 	open_replica_reap(c, rd->volume);
 }
 
-static int open_kept(struct block_pool *bp, const struct block *b, bool now,
+/* @room: the memory of the handle, for a caller that is a reactor; NULL: it is allocated. */
+static int open_kept(struct block_pool *bp, const struct block *b, struct replica_reader *room,
 		     struct replica_reader **ret)
 {
 	struct open_replica_cache *c = &bp->store->open_replicas;
 	/* before the files are taken */
 	const uint64_t cuts = atomic_load_explicit(&bp->cuts, memory_order_acquire);
-	struct open_replica_files *f = c->max ? open_replica_get(c, bp, b->id, now) : NULL;
-	struct replica_reader *rd;
+	struct open_replica_files *f = c->max ? open_replica_get(c, bp, b->id, room) : NULL;
+	struct replica_reader *rd = room;
 
 	if (!f)
 		return -EAGAIN;
-	rd = f->block.gs >= b->gs ? calloc(1, sizeof(*rd)) : NULL;
-	if (!rd) {
+	if (!rd)
+		rd = malloc(sizeof(*rd));
+	if (!rd || f->block.gs < b->gs) {
+		if (!room)
+			free(rd);
 		open_replica_put_later(c, f);
 		return -EAGAIN;
 	}
-	rd->bp = bp;
-	rd->cuts = cuts;
-	rd->intact = UINT64_MAX;
+	*rd = (struct replica_reader){
+		.bp = bp, .cuts = cuts, .intact = UINT64_MAX, .lent = room != NULL};
 	reader_use(rd, f);
 	reader_cut(rd, b->gs, f->cut_gs, f->cut_to);
 	*ret = rd;
 	return 0;
 }
 
-int replica_read_open_now(struct block_pool *bp, const struct block *b, struct replica_reader **ret)
+int replica_read_open_now(struct block_pool *bp, const struct block *b, struct replica_reader *room)
 {
-	return open_kept(bp, b, true, ret);
+	struct replica_reader *rd;
+
+	return open_kept(bp, b, room, &rd);
 }
 
 bool replica_read_close_now(struct replica_reader *rd)
 {
 	if (!rd->files || !open_replica_put_now(&rd->bp->store->open_replicas, rd->files))
 		return false;
-	free(rd);
+	memory_free(rd);
 	return true;
 }
 
@@ -382,7 +393,7 @@ static int open_reader(struct block_pool *bp, const struct block *b, bool own,
 int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
 		      struct err *err)
 {
-	if (open_kept(bp, b, false, ret) == 0)
+	if (open_kept(bp, b, NULL, ret) == 0)
 		return 0;
 	return open_reader(bp, b, false, ret, err);
 }

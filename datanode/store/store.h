@@ -267,6 +267,7 @@ struct replica_reader {
 	struct replica *replica; /* private */
 	/* private: whose the descriptors are; NULL: the handle's own */
 	struct open_replica_files *files;
+	bool lent; /* private: the memory is the caller's */
 };
 /** @b: id, and gs at least b->gs (BLOCK_GS_ANY: any). -ENOENT, -ESTALE (older stamp), -EIO. */
 int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
@@ -284,9 +285,10 @@ bool replica_read_is_cut(struct replica_reader *r, uint64_t end);
 int replica_read_open_own(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
 			  struct err *err);
 /** For reactors: as replica_read_open() where the files are open already, else -EAGAIN: that one is
- *  to be called on a helper thread. Takes no lock that is held over a system call. */
+ *  to be called on a helper thread. Takes no lock that is held over a system call, and no memory:
+ *  the handle is *room, the caller's until it is closed, in whichever way. */
 int replica_read_open_now(struct block_pool *bp, const struct block *b,
-			  struct replica_reader **ret);
+			  struct replica_reader *room);
 /** For reactors: as replica_read_close() where that closes no file; else false, and nothing is
  * done. */
 bool replica_read_close_now(struct replica_reader *r);
