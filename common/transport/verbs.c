@@ -368,7 +368,7 @@ static int poll_queue(struct vdev *d)
 		else
 			on_sent(d->v, &wc[i]);
 	}
-	vdev_post_granted(d);
+	vdev_post_due(d);
 	return (n > 0 ? n : 0) + event;
 }
 

@@ -225,6 +225,7 @@ int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struc
 	list_init(&d->link);
 	list_init(&d->card_link);
 	list_init(&d->chunk_link);
+	list_init(&d->rx_due);
 	list_init(&d->rx_dry);
 	list_init(&d->rx_spare);
 	list_init(&d->tx_waiting);

@@ -52,7 +52,8 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 	*bad = wr;
 	if (dev.srq_refuses)
 		return ENOMEM;
-	dev.received++;
+	for (; wr; wr = wr->next)
+		dev.received++;
 	return 0;
 }
 
@@ -162,6 +163,7 @@ static void stage_vdev(struct stage *s)
 	list_init(&s->card.devs);
 	list_add_tail(&s->control.cards, &s->card.link);
 	list_add_tail(&s->card.devs, &s->d.card_link);
+	list_init(&s->d.rx_due);
 	list_init(&s->d.rx_dry);
 	list_init(&s->d.rx_spare);
 	list_init(&s->d.tx_waiting);
@@ -461,9 +463,7 @@ static void a_device_that_never_tells_is_found_out(void **state)
 }
 
 /* ---- receives ---- */
-
 #define SLOTS_8K 4
-
 /* Of 8 receives 4 wait for a payload slot, of which none is left; then their connection ends. */
 static void dry_up(struct stage *s, struct slot *held[SLOTS_8K])
 {

@@ -40,7 +40,7 @@ struct vdev;
 
 /* A receive buffer: SGE 0 takes the message, SGE 1 a payload that rides along, if any does. */
 struct vrx {
-	struct list link; /* in conn->rxq, dev->rx_dry or dev->rx_spare */
+	struct list link; /* in conn->rxq, dev->rx_due, dev->rx_dry or dev->rx_spare */
 	struct vdev *dev;
 	struct vconn *conn; /* shared: whose message is in it, or NULL; else its owner */
 	uint8_t *buf;
@@ -216,6 +216,7 @@ struct vdev {                  /* one RDMA device as one reactor uses it */
 	uint32_t rx_chunks;
 	uint32_t rx_count, rx_base, rx_most; /* shared receives in use; as many at least, at most */
 	atomic_int srq_left;  /* of these, promised to no connection; the reactor's, others look */
+	struct list rx_due;   /* to be posted with the next vdev_post_due() */
 	struct list rx_dry;   /* buffers that wait for a payload slot */
 	bool rx_granted;      /* some of these have one now */
 	struct list rx_spare; /* not posted */
@@ -366,10 +367,13 @@ void vdev_cqes_put(struct vdev *d, uint32_t n);
 bool vdev_cqes_are_few(const struct vdev *d);
 
 /* verbs_rx.c */
-/** Post a receive buffer again; its credit goes back to its connection, or to nobody. */
+/** Let a receive buffer be posted again; its credit goes back to its connection, or to nobody, when
+ *  it is. */
 void vrx_post(struct vrx *rx);
-/** Those that have waited for a payload slot and got it. */
-void vdev_post_granted(struct vdev *d);
+/** Post those, and the ones that have waited for a payload slot and got it: those of one queue with
+ *  one doorbell. At the end of a look at the completions, and before messages are sent, which tell
+ *  the peer of them. */
+void vdev_post_due(struct vdev *d);
 /** The control thread's: the receives of a connection's own queue. vconn_rx_free(): after the queue
  *  pair is gone, nothing writes to them any more. */
 int vconn_rx_new(struct vconn *c);

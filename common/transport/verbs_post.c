@@ -292,6 +292,9 @@ void vconn_flush(struct vconn *c)
 	ch.n = ch.early_n = ch.inlined_n = 0;
 	memset(ch.opcode, 0, sizeof(ch.opcode));
 	list_del(&c->tx_link); /* it waits again if it has to */
+	vdev_post_due(c->dev); /* the peer is told of those as early as may be */
+	if (c->state != VC_UP)
+		return;
 	build_chain(c, &ch);
 	spare_cqes(c);
 	vconn_start_timer(c); /* what waits for credits or slots has a deadline, too */

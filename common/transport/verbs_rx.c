@@ -11,29 +11,59 @@
 #include "common/transport/verbs_internal.h"
 
 #define GROW_STEP 64u /* receives that are posted at once when there are too few */
+#define RX_CHAIN 32u  /* receives that are handed to the device at once */
 #define IDLE_NS (5 * NS_PER_S)
 
 /* ---- posting ---- */
 
-/* @qp: of a connection with receives of its own. */
-static int post_rx(struct vrx *rx, struct ibv_qp *qp)
-{
-	struct ibv_sge sge[2] = {
-		{.addr = (uintptr_t)rx->buf, .length = VERBS_MESSAGE_MAX, .lkey = rx->lkey}};
-	struct ibv_recv_wr wr = {.wr_id = rx->idx | 1ull << 63, .sg_list = sge, .num_sge = 1}, *bad;
+struct rx_chain { /* receives for one queue, of one doorbell */
+	struct ibv_recv_wr wr[RX_CHAIN];
+	struct ibv_sge sge[RX_CHAIN][2];
+	struct vrx *rx[RX_CHAIN];
+	uint32_t n;
+};
 
+static void chain_add(struct rx_chain *ch, struct vrx *rx)
+{
+	struct ibv_sge *sge = ch->sge[ch->n];
+	struct ibv_recv_wr *wr = &ch->wr[ch->n];
+
+	*wr = (struct ibv_recv_wr){.wr_id = rx->idx | 1ull << 63, .sg_list = sge, .num_sge = 1};
+	sge[0] = (struct ibv_sge){
+		.addr = (uintptr_t)rx->buf, .length = VERBS_MESSAGE_MAX, .lkey = rx->lkey};
 	if (rx->payload) {
 		sge[1] = (struct ibv_sge){
 			.addr = (uintptr_t)rx->payload->data,
 			.length = VERBS_PAYLOAD_MAX,
 			.lkey = vdev_lkey(rx->dev, false, rx->payload->data, NULL)};
-		wr.num_sge = 2;
+		wr->num_sge = 2;
 	}
-	metric_add(METRIC_RDMA_WR_RECV, 1);
-	if (rx->shared)
-		return ret_code(ibv_post_srq_recv(rx->dev->srq, &wr, &bad));
-	wr.wr_id |= 1ull << 62 | (uint64_t)rx->conn->slot << 40 | (uint64_t)rx->conn->gen << 24;
-	return ret_code(ibv_post_recv(qp, &wr, &bad));
+	if (!rx->shared)
+		wr->wr_id |=
+			1ull << 62 | (uint64_t)rx->conn->slot << 40 | (uint64_t)rx->conn->gen << 24;
+	if (ch->n)
+		ch->wr[ch->n - 1].next = wr;
+	ch->rx[ch->n++] = rx;
+}
+
+/* @qp: of a connection with receives of its own; NULL: the shared queue. How many are posted: fewer
+ * than there are where one was refused. */
+static uint32_t chain_post(struct rx_chain *ch, struct ibv_qp *qp)
+{
+	struct ibv_recv_wr *bad = NULL;
+	uint32_t n = 0;
+
+	if (!ch->n)
+		return 0;
+	metric_add(METRIC_RDMA_RX_DOORBELLS, 1);
+	if (qp ? !ibv_post_recv(qp, ch->wr, &bad)
+	       : !ibv_post_srq_recv(ch->rx[0]->dev->srq, ch->wr, &bad))
+		n = ch->n;
+	else
+		while (n + 1 < ch->n && &ch->wr[n] != bad)
+			n++;
+	metric_add(METRIC_RDMA_WR_RECV, n);
+	return n;
 }
 
 /* Inside some slot_put(): posted in the next vdev_poll(). */
@@ -42,7 +72,7 @@ static void rx_granted(struct pool_ask *a)
 	container_of(a, struct vrx, ask)->dev->rx_granted = true;
 }
 
-void vdev_post_granted(struct vdev *d)
+static void take_granted(struct vdev *d)
 {
 	while (d->rx_granted) { /* what is given back here may be granted to the next one */
 		d->rx_granted = false;
@@ -103,53 +133,104 @@ static bool is_one_too_many(const struct vdev *d)
 	return d->rx_count > d->rx_base && vdev_left(d) >= (int)(d->rx_count / 2);
 }
 
-static void post_shared(struct vrx *rx)
+/* It is in its queue: the peer may be told. */
+static void is_posted(struct vrx *rx)
 {
 	struct vdev *d = rx->dev;
 	struct vconn *c = rx->conn;
 
-	if (!c && is_one_too_many(d)) {
-		park(rx);
-		return;
+	if (rx->shared) {
+		rx->conn = NULL;
+		if (!c || !vconn_is_alive(c) || !grant_wants(&c->grant)) {
+			vdev_left_add(d, 1);
+			return;
+		}
+		count_granted(1);
 	}
-	if (!has_room(rx))
-		return;
-	rx->conn = NULL;
-	if (post_rx(rx, NULL) < 0) {
-		/* nothing comes in any more when this goes on: it is made anew */
-		d->failed = true;
-		vdev_mail(d, DEV_FAILED);
-		park(rx);
-		return;
-	}
-	if (!c || !vconn_is_alive(c) || !grant_wants(&c->grant)) {
-		vdev_left_add(d, 1);
-		return;
-	}
-	count_granted(1);
 	grant_add(&c->grant, 1);
 	vconn_ready(c);
+}
+
+static void is_refused(struct vrx *rx)
+{
+	if (!rx->shared) {
+		vconn_fail(rx->conn, -EIO, "posting a receive failed");
+		return;
+	}
+	/* nothing comes in any more when this goes on: it is made anew */
+	rx->dev->failed = true;
+	vdev_mail(rx->dev, DEV_FAILED);
+	park(rx);
+}
+
+/* The first that is due, and others that are for the same queue. */
+static void post_some(struct vdev *d)
+{
+	const struct vrx *first = container_of(d->rx_due.next, struct vrx, link);
+	const struct vconn *owner = first->shared ? NULL : first->conn;
+	struct rx_chain ch;
+	uint32_t posted;
+
+	ch.n = 0;
+	list_for_each (l, &d->rx_due) {
+		struct vrx *rx = container_of(l, struct vrx, link);
+
+		if (ch.n == RX_CHAIN)
+			break;
+		if ((rx->shared ? NULL : rx->conn) != owner)
+			continue;
+		list_del(l);
+		if (!owner || vconn_is_alive(owner)) /* else it dies with its connection */
+			chain_add(&ch, rx);
+	}
+	posted = chain_post(&ch, owner ? owner->qp : NULL);
+	for (uint32_t i = 0; i < ch.n; i++)
+		if (i < posted)
+			is_posted(ch.rx[i]);
+		else
+			is_refused(ch.rx[i]);
+}
+
+void vdev_post_due(struct vdev *d)
+{
+	take_granted(d);
+	while (!list_empty(&d->rx_due)) {
+		post_some(d);
+		take_granted(d); /* what was refused has given its slot back */
+	}
 }
 
 void vrx_post(struct vrx *rx)
 {
-	struct vconn *c = rx->conn;
+	struct vdev *d = rx->dev;
 
-	if (rx->shared) {
-		post_shared(rx);
+	if (rx->shared && !rx->conn && is_one_too_many(d)) {
+		park(rx);
 		return;
 	}
-	if (!vconn_is_alive(c) || !has_room(rx))
+	if (!rx->shared && !vconn_is_alive(rx->conn))
 		return; /* it dies with its connection */
-	if (post_rx(rx, c->qp) < 0) {
-		vconn_fail(c, -EIO, "posting a receive failed");
-		return;
-	}
-	grant_add(&c->grant, 1);
-	vconn_ready(c);
+	if (has_room(rx))
+		list_add_tail(&d->rx_due, &rx->link);
 }
 
 /* ---- the receives of one connection ---- */
+
+/* The first @n, none of which waits for a slot. How many it were. */
+static uint32_t post_own(struct vconn *c, struct ibv_qp *qp, uint32_t n)
+{
+	struct rx_chain ch;
+	uint32_t posted = 0, all = 0;
+
+	while (posted == all && all < n) {
+		const uint32_t to = all + RX_CHAIN < n ? all + RX_CHAIN : n;
+
+		for (ch.n = 0; all < to; all++)
+			chain_add(&ch, &c->rx[all]);
+		posted += chain_post(&ch, qp);
+	}
+	return posted;
+}
 
 int vconn_rx_new(struct vconn *c)
 {
@@ -173,10 +254,10 @@ int vconn_rx_new(struct vconn *c)
 				   .lands = !c->active && d->payload_max,
 				   .buf = c->rx_mem + (size_t)i * VERBS_MESSAGE_MAX};
 		list_init(&rx->link);
-		/* those with slots wait for the reactor, whose slots they are */
-		if (c->active && post_rx(rx, c->id->qp) < 0)
-			return -EIO;
 	}
+	/* those with slots wait for the reactor, whose slots they are */
+	if (c->active && post_own(c, c->id->qp, c->rx_count) < c->rx_count)
+		return -EIO;
 	return 0;
 }
 
@@ -192,23 +273,33 @@ void vconn_rx_free(struct vconn *c)
 /* A passive connection with receives of its own: as many as the pool has slots for. */
 static uint16_t own_fill(struct vconn *c)
 {
-	uint16_t n = 0;
+	uint32_t n = 0;
 
 	for (; n < c->rx_count; n++) {
 		struct vrx *rx = &c->rx[n];
 
 		if (rx->lands)
 			rx->payload = pool_get(c->v->opts.pool, SLOT_8K, POOL_CTRL);
-		if ((rx->lands && !rx->payload) || post_rx(rx, c->qp) < 0)
+		if (rx->lands && !rx->payload)
 			break;
 	}
-	return n < VERBS_CREDITS_LEAST ? 0 : n;
+	n = post_own(c, c->qp, n);
+	return n < VERBS_CREDITS_LEAST ? 0 : (uint16_t)n;
 }
 
 void vconn_rx_end(struct vconn *c)
 {
 	struct vdev *d = c->cm_dev;
 
+	list_for_each (l, &d->rx_due) {
+		struct vrx *rx = container_of(l, struct vrx, link);
+
+		if (rx->conn != c)
+			continue;
+		if (!rx->shared)
+			list_del(&rx->link);
+		rx->conn = NULL;
+	}
 	list_for_each (l, &d->rx_dry) {
 		struct vrx *rx = container_of(l, struct vrx, link);
 
@@ -371,6 +462,8 @@ void vdev_srq_detach(struct vdev *d)
 		pool_wait_cancel(d->v->opts.pool, &rx->ask);
 		list_del(l);
 	}
+	while (list_pop(&d->rx_due))
+		;
 	if (d->srq)
 		metric_add(METRIC_RDMA_RECEIVES, (uint64_t) - (int64_t)d->rx_count);
 }
@@ -395,29 +488,41 @@ void vdev_srq_free(struct vdev *d)
 	}
 }
 
+/* One that is not used, with what it needs. NULL: there is none. */
+static struct vrx *spare(struct vdev *d)
+{
+	struct vrx *rx = container_of(d->rx_spare.next, struct vrx, link);
+
+	if (list_empty(&d->rx_spare) || !vdev_cqes_admit(d, 1))
+		return NULL;
+	if (rx->lands)
+		rx->payload = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
+	if (rx->lands && !rx->payload) {
+		vdev_cqes_put(d, 1);
+		return NULL; /* a smaller pool gives a smaller queue */
+	}
+	list_del(&rx->link);
+	return rx;
+}
+
 /* Post up to @n more. */
 static void post_more(struct vdev *d, uint32_t n)
 {
-	uint32_t i = 0;
+	struct rx_chain ch;
+	uint32_t posted;
+	struct vrx *rx;
 
-	for (; i < n && !list_empty(&d->rx_spare); i++) {
-		struct vrx *rx = container_of(d->rx_spare.next, struct vrx, link);
-
-		if (!vdev_cqes_admit(d, 1))
-			break;
-		if (rx->lands)
-			rx->payload = pool_get(d->v->opts.pool, SLOT_8K, POOL_CTRL);
-		if ((rx->lands && !rx->payload) || post_rx(rx, NULL) < 0) {
-			slot_put(rx->payload);
-			rx->payload = NULL;
-			vdev_cqes_put(d, 1);
-			break; /* a smaller pool gives a smaller queue */
-		}
-		list_del(&rx->link);
-		d->rx_count++;
-		vdev_left_add(d, 1);
-	}
-	metric_add(METRIC_RDMA_RECEIVES, i);
+	do {
+		for (ch.n = 0; ch.n < RX_CHAIN && ch.n < n && (rx = spare(d));)
+			chain_add(&ch, rx);
+		posted = chain_post(&ch, NULL);
+		d->rx_count += ch.n;
+		metric_add(METRIC_RDMA_RECEIVES, ch.n);
+		vdev_left_add(d, (int)posted);
+		for (uint32_t i = posted; i < ch.n; i++)
+			park(ch.rx[i]);
+		n -= posted;
+	} while (n && posted == RX_CHAIN);
 }
 
 int vdev_srq_join(struct vdev *d)

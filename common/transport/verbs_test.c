@@ -88,6 +88,7 @@ static void no_completion_is_slept_through(void **state)
 	struct vdev d = {.v = &v, .cq = &cq};
 
 	(void)state;
+	list_init(&d.rx_due);
 	go_to_sleep(&d);
 	/* between the look and the question whether an event is there */
 	queue.late_completions = 1;
