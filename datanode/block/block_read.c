@@ -243,9 +243,14 @@ static void br_do_run(struct block_read *r)
 /* What was read and not handed over; false: the disk has not answered yet. */
 static bool give_back_unhanded(struct block_read *r)
 {
-	for (uint32_t i = r->give; i != r->tail; i++)
-		if (r->pieces[i % BREAD_AHEAD].waiting)
-			return false;
+	bool waits = false;
+
+	for (uint32_t i = r->give; i != r->tail; i++) {
+		rp_stop_waiting(&r->pieces[i % BREAD_AHEAD]);
+		waits |= r->pieces[i % BREAD_AHEAD].waiting;
+	}
+	if (waits)
+		return false;
 	for (; r->give != r->tail; r->give++)
 		rp_release(&r->pieces[r->give % BREAD_AHEAD]);
 	br_reap(r);

@@ -14,6 +14,7 @@
 struct rpiece {
 	struct piece p;
 	struct uring_op data_op, crc_op;
+	struct disk_request data_req, crc_req; /* where a worker of the kernel does them */
 	struct block_read *r;
 	uint32_t lead;      /* bytes read before p.off, for alignment */
 	uint32_t got, want; /* data with the lead */
@@ -100,6 +101,8 @@ void br_on_granted(struct pool_ask *a);
 bool rp_start(struct block_read *r);
 /** Its CRCs, once they are read. */
 void rp_ready_crcs(struct rpiece *b);
+/** What is not at the disk yet need not be read any more. */
+void rp_stop_waiting(struct rpiece *b);
 /** Its slots go back. */
 void rp_release(struct rpiece *b);
 /** Forget pieces at the head that are back. */

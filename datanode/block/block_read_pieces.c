@@ -9,15 +9,27 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
+static struct disk_workers *workers(const struct block_read *r)
+{
+	return &r->core->workers[r->rr->volume % XFER_BUDGETS];
+}
+
+static bool by_worker(const struct rpiece *b)
+{
+	return b->r->rr->remote || b->by_worker;
+}
+
 static void rp_submit_data(struct rpiece *b)
 {
 	struct block_read *r = b->r;
 	const uint64_t at = b->p.off - b->lead + b->got;
-	struct io_uring_sqe *sqe = reactor_sqe(r->core->reactor);
+	struct io_uring_sqe *sqe;
 	uint8_t *to = b->p.slot->data + b->got;
-
 	const uint32_t rest = b->want - b->got, pages = (rest + PAGE - 1) / PAGE * PAGE;
 
+	if (by_worker(b) && !disk_workers_take(workers(r), &b->data_req))
+		return;
+	sqe = reactor_sqe(r->core->reactor);
 	if (b->direct && reactor_pool_fixed(r->core->reactor))
 		io_uring_prep_read_fixed(sqe, r->rr->fd_direct, to, pages, at,
 					 (int)b->p.slot->slab);
@@ -25,18 +37,31 @@ static void rp_submit_data(struct rpiece *b)
 		io_uring_prep_read(sqe, r->rr->fd_direct, to, pages, at);
 	else
 		io_uring_prep_read(sqe, r->rr->fd, to, rest, at);
-	engine_disk_attach(sqe, &b->data_op, r->rr->remote || b->by_worker);
+	engine_disk_attach(sqe, &b->data_op, by_worker(b));
 }
 
 static void rp_submit_crcs(struct rpiece *b)
 {
 	struct block_read *r = b->r;
-	struct io_uring_sqe *sqe = reactor_sqe(r->core->reactor);
+	struct io_uring_sqe *sqe;
 
+	if (by_worker(b) && !disk_workers_take(workers(r), &b->crc_req))
+		return;
+	sqe = reactor_sqe(r->core->reactor);
 	io_uring_prep_read(sqe, r->rr->fd_meta, b->p.crc_slot->data + b->crc_got,
 			   b->p.crc_count * 4 - b->crc_got,
 			   META_HEADER_LEN + b->p.off / r->info.bytes_per_crc * 4 + b->crc_got);
-	engine_disk_attach(sqe, &b->crc_op, r->rr->remote || b->by_worker);
+	engine_disk_attach(sqe, &b->crc_op, by_worker(b));
+}
+
+static void submit_data(struct disk_request *q)
+{
+	rp_submit_data(container_of(q, struct rpiece, data_req));
+}
+
+static void submit_crcs(struct disk_request *q)
+{
+	rp_submit_crcs(container_of(q, struct rpiece, crc_req));
 }
 
 static void turn_pass(struct block_read *r, uint64_t bytes)
@@ -74,6 +99,7 @@ static void rp_on_data(struct uring_op *op, int res, uint32_t flags)
 	struct rpiece *b = container_of(op, struct rpiece, data_op);
 
 	(void)flags;
+	disk_workers_done(workers(b->r), &b->data_req);
 	if (res == -EINVAL && b->direct) {
 		b->direct = false;
 		rp_submit_data(b);
@@ -103,6 +129,7 @@ static void rp_on_crcs(struct uring_op *op, int res, uint32_t flags)
 	const uint32_t want = b->p.crc_count * 4;
 
 	(void)flags;
+	disk_workers_done(workers(b->r), &b->crc_req);
 	if (res > 0)
 		b->crc_got += (uint32_t)res;
 	b->by_worker |= res == -EAGAIN;
@@ -240,6 +267,8 @@ bool rp_start(struct block_read *r)
 	b->want = lead + b->p.len;
 	b->data_op.done = rp_on_data;
 	b->crc_op.done = rp_on_crcs;
+	disk_request_init(&b->data_req, submit_data);
+	disk_request_init(&b->crc_req, submit_crcs);
 	b->direct = r->core->read_direct && r->rr->state == REPLICA_FINALIZED &&
 		    r->rr->fd_direct >= 0 && b->p.len >= STORE_DIRECT_MIN;
 	b->used = true;
@@ -273,6 +302,19 @@ void rp_ready_crcs(struct rpiece *b)
 	}
 	b->p.crcs = b->p.crc_slot->data;
 	memcpy(b->p.edge, last, 4);
+}
+
+void rp_stop_waiting(struct rpiece *b)
+{
+	if (list_is_linked(&b->data_req.link)) {
+		list_del(&b->data_req.link);
+		b->waiting--;
+		turn_end(b);
+	}
+	if (list_is_linked(&b->crc_req.link)) {
+		list_del(&b->crc_req.link);
+		b->waiting--;
+	}
 }
 
 void rp_release(struct rpiece *b)

@@ -80,6 +80,53 @@ static void refuse_at_once(struct io_uring_sqe *sqe)
 	sqe->user_data = user_data;
 }
 
+/* The disk hangs, and what it was asked for ends when the other end of the socket is closed. */
+static unsigned hung;
+
+static void hang_in_workers(struct io_uring_sqe *sqe)
+{
+	const uint64_t user_data = sqe->user_data;
+
+	refuse_at_once(sqe);
+	if (!(sqe->flags & IOSQE_ASYNC))
+		return;
+	hung++;
+	io_uring_prep_recv(sqe, empty[0], data, 1, 0);
+	sqe->user_data = user_data;
+}
+
+/* Each takes a thread of the kernel. Those in line go when they are not wanted any more, or when it
+ * is their turn. */
+static void few_reads_of_a_disk_that_hangs_have_workers(void **state)
+{
+	struct reader d[12];
+
+	(void)state;
+	make_replica(60);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, empty), 0);
+	core.waits.buffers_ns = LONG_NS;
+	hung = 0;
+	uring_hook = hang_in_workers;
+	for (int i = 0; i < 12; i++) {
+		begin_len(&d[i], 60, NULL, 4096);
+		d[i].gives_back = true;
+	}
+	for (int i = 0; i < 600 && (pool_slots_out(pool) < 2 * 12 || hung < DISK_WORKERS); i++)
+		fix_run(10); /* each has slots for its bytes and its CRCs */
+	fix_run(50);
+	assert_int_equal(hung, DISK_WORKERS);
+	block_read_close(d[11].r);
+	await_end(&d[11], -ECANCELED);
+	uring_hook = NULL;
+	(void)close(empty[1]);
+	for (int i = 0; i < 11; i++)
+		await_end(&d[i], i < (int)DISK_WORKERS / 2 ? -ENODATA : 0);
+	assert_int_equal(core.workers[0].busy, 0);
+	assert_true(list_empty(&core.workers[0].waiting));
+	assert_int_equal(pool_slots_out(pool), 0);
+	(void)close(empty[0]);
+}
+
 static void a_read_that_may_not_wait_is_given_to_a_worker(void **state)
 {
 	struct reader d;
@@ -412,6 +459,7 @@ int main(void)
 		cmocka_unit_test(a_read_waits_for_buffers_no_longer_than_it_may),
 		cmocka_unit_test(a_read_waits_for_its_turn_no_longer_than_it_may),
 		cmocka_unit_test(a_read_that_may_not_wait_is_given_to_a_worker),
+		cmocka_unit_test(few_reads_of_a_disk_that_hangs_have_workers),
 		cmocka_unit_test(a_short_read_waits_for_no_turn),
 		cmocka_unit_test(while_short_reads_come_long_ones_have_less_of_the_disk),
 		cmocka_unit_test(who_has_stalled_reads_ahead_by_one_piece),
