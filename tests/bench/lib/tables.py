@@ -68,6 +68,22 @@ def start(record):
                   for r in record['rows']])
 
 
+def cost(part):
+    """What one part of tests/bench/cost has counted."""
+    def make(record):
+        digits = 2 if part == 'calls' else 0
+        rows = [r for r in record['rows'] if r['part'] == part]
+        return table(['for each', 'node', 'client'], [[r['each'], *(counted(r[side], digits) for side in ('node', 'client'))] for r in rows])
+    return make
+
+
+def counted(figure, digits):
+    """As cell(), with the commas that large counts need."""
+    values = figure if isinstance(figure, list) else [figure]
+    ends = f' ({min(values):,.{digits}f} to {max(values):,.{digits}f})' if len(values) > 1 else ''
+    return f'{middle(figure):,.{digits}f}{ends}'
+
+
 def namenode(record):
     return table(['operation', 'driver', 'dfs-namenode /s', 'Apache /s', 'times'],
                  [[r['op'], r['driver'], cell(r.get('ours_per_s')), cell(r.get('apache_per_s')), times(r, 'ours_per_s', 'apache_per_s', 2)]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preloaded into a data node that runs under callgrind (tests/bench/cost).
+/* Preloaded into programs with reactors that run under callgrind (tests/bench/cost).
  *
  * Valgrind 3.19 holds its one lock while a thread sleeps in io_uring_enter, so the other threads
  * would stand still, and takes no registered ring descriptor. The wait becomes short sleeps, which
@@ -43,6 +43,12 @@ static int wait_some(struct io_uring *ring, const struct __kernel_timespec *ts)
 		rc = io_uring_get_events(ring);
 	}
 	return rc;
+}
+
+/* Threads of tests/bench/fake_rdma.c that play a device. */
+void fake_card_begins(void)
+{
+	CALLGRIND_TOGGLE_COLLECT;
 }
 
 int io_uring_submit_and_wait_timeout(struct io_uring *ring, struct io_uring_cqe **cqe,
