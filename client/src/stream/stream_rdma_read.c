@@ -267,15 +267,15 @@ int rdma_open_read(struct dfs *fs, const struct read_setup *setup, struct rstrea
 		   struct err *err)
 {
 	const Hd__DatanodeInfoProto *node = setup->lb->locs[setup->node];
-	struct rdma_r *r = calloc(1, sizeof(*r));
+	struct rdma_r *r = malloc(sizeof(*r));
 	int rc;
 
 	if (!r)
 		return err_set(err, -ENOMEM, "out of memory for a read");
+	rdma_r_init(r);
 	r->base.ops = &stream_rdma;
 	r->fs = fs;
 	meeting_init(&r->m);
-	rdma_r_init_slots(r);
 	node_text(node->id, r->peer);
 	r->at = r->asked = setup->offset;
 	r->end = setup->offset + setup->len;

@@ -12,7 +12,6 @@
 struct rslot {
 	struct rdma_r *r;
 	struct slot *data, *crc; /* [R] NULL: none */
-	struct rsend send;
 	struct rcall call;
 	uint64_t offset; /* asked */
 	uint32_t len;
@@ -25,6 +24,7 @@ struct rslot {
 	uint32_t bpc, data_len, crc_len;
 	uint64_t first; /* block offset of the first byte in the slot */
 	char text[256];
+	struct rsend send; /* last: its buffer, 2 KiB, is not zero at first */
 };
 
 /* Requests have numbers: `tail` is what the caller reads next, those from `next` on are not made
@@ -63,10 +63,10 @@ struct rdma_r {
 	struct rdma_pair wanted; /* for the next request */
 	struct rtimer wait_over;
 	struct rholder holder;
-	struct rop rop;       /* ask_more() */
-	struct rmsg msg;      /* the caller has used something up, or is back */
-	struct rmsg stop_msg; /* it is gone for the time being */
-	struct rslot slot[READ_SLOTS];
+	struct rop rop;                /* ask_more() */
+	struct rmsg msg;               /* the caller has used something up, or is back */
+	struct rmsg stop_msg;          /* it is gone for the time being */
+	struct rslot slot[READ_SLOTS]; /* last, as rdma_r_init() knows */
 };
 
 static inline struct rslot *slot_of(struct rdma_r *r, uint32_t number)
@@ -81,8 +81,8 @@ struct r_task {
 };
 
 /* stream_rdma_read_requests.c */
-/** What is called back, for the reactor and for each request. */
-void rdma_r_init_slots(struct rdma_r *r);
+/** All but the buffers of requests is zero then, and what is called back is set. */
+void rdma_r_init(struct rdma_r *r);
 /** struct r_task: ask for what there are slots for; ->dry: there were none. */
 void rdma_r_begin_run(struct rtask *t);
 /** Nothing more is asked for, and what is under way is cancelled. */

@@ -2,6 +2,7 @@
 /* The requests of an RDMA read: what the reactor's thread does for stream_rdma_read.c. A request
  * takes a pair of slots, is sent, answered, and made again when its answer was given back. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/src/stream/dtp.h"
 #include "client/src/stream/stream_rdma_read_internal.h"
@@ -448,9 +449,11 @@ void rdma_r_stop_run(struct rtask *t)
 	cancel_all(r);
 }
 
-void rdma_r_init_slots(struct rdma_r *r)
+void rdma_r_init(struct rdma_r *r)
 {
+	memset(r, 0, offsetof(struct rdma_r, slot));
 	for (uint32_t i = 0; i < READ_SLOTS; i++) {
+		memset(&r->slot[i], 0, offsetof(struct rslot, send.buf));
 		r->slot[i].r = r;
 		r->slot[i].call.on_capsule = r_on_capsule;
 		r->slot[i].call.on_lost = r_on_lost;
