@@ -108,7 +108,7 @@ static void a_mistake_is_one_line_and_status_2(void **state)
 		{"a -D dfs.log.level=loud",
 		 "dfs-x: dfs.log.level=loud is not error, warn, info or debug\n"},
 		{"a -D dfs.rdma.x=1",
-		 "dfs-x: unknown key dfs.rdma.x (from -D); the nearest is dfs.rdma.peer; --help-config lists the keys\n"},
+		 "dfs-x: unknown key dfs.rdma.x (from -D); the nearest is dfs.rdma.cpus; --help-config lists the keys\n"},
 	};
 
 	(void)state;
