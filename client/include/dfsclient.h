@@ -681,17 +681,9 @@ DFS_API int dfs_blocks(struct dfs *fs, const char *path, uint64_t offset, uint64
 		       struct dfs_blocks **ret, struct dfs_err *err);
 DFS_API void dfs_blocks_free(struct dfs_blocks *b);
 
-/* ---- memory and transport ---- */
-
-/** Memory for reads and writes, aligned to 4 KiB; a later version may register it for RDMA. Free
- *  with dfs_buf_free() before dfs_disconnect(). -ENOMEM; -EINVAL: 0 bytes. */
-DFS_API int dfs_buf_alloc(struct dfs *fs, size_t len, void **ret, struct dfs_err *err);
-DFS_API void dfs_buf_free(struct dfs *fs, void *buf);
-/** Reserved: register memory of the caller. Always -ENOTSUP in this version. */
-DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_err *err);
-DFS_API int dfs_mem_unregister(struct dfs *fs, void *buf);
-
 #ifdef __cplusplus
 }
 #endif
+
+#include "dfsclient_memory.h"
 #endif

@@ -348,6 +348,9 @@ struct dfs_counters {
 	uint64_t read_local;
 	uint64_t local_fallbacks;  /* times such a read went on by the network */
 	uint64_t short_group_data; /* how many units of the last short group hold data */
+	/* of read_rdma: copied from memory of the library to the caller's. What goes straight to
+	 * registered memory (dfs_mem_register()) is not */
+	uint64_t read_rdma_copied;
 };
 
 DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret);

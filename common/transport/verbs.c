@@ -402,7 +402,7 @@ int vdev_arm(struct poller *p)
 
 /* ---- the transport interface ---- */
 
-static void submit(struct vconn *c, struct list *queue, struct xop *op, struct vreq q)
+void vconn_submit(struct vconn *c, struct list *queue, struct xop *op, struct vreq q)
 {
 	struct vreq *in = vreq_of(op);
 
@@ -426,6 +426,8 @@ static bool may_overtake(struct vconn *c, const void *message, uint32_t len)
 	list_for_each (l, &c->txq) {
 		const struct vreq *q = container_of(l, struct vreq, link);
 
+		if (q->kind == V_BIND || q->kind == V_UNBIND)
+			continue;
 		if (q->kind == V_PUSH)
 			return false; /* whose it is nobody knows, and it waits for no credit */
 		(void)p->is_control(q->ptr, q->rkey, &other);
@@ -441,20 +443,20 @@ static void verbs_send(struct xconn *x, const struct iovec *iov, int n, struct x
 	const uint32_t len = (uint32_t)iov->iov_len;
 
 	assert(n == 1 && iov->iov_len <= VERBS_MESSAGE_MAX);
-	submit(c, may_overtake(c, iov->iov_base, len) ? &c->ctlq : &c->txq, op,
-	       (struct vreq){.kind = V_SEND, .ptr = iov->iov_base, .rkey = len});
+	vconn_submit(c, may_overtake(c, iov->iov_base, len) ? &c->ctlq : &c->txq, op,
+		     (struct vreq){.kind = V_SEND, .ptr = iov->iov_base, .rkey = len});
 }
 
 void verbs_send_payload(struct xconn *x, const struct iovec *message, const void *payload,
 			uint32_t len, struct xop *op)
 {
 	assert(message->iov_len <= VERBS_MESSAGE_MAX && len <= VERBS_PAYLOAD_MAX);
-	submit(vconn_of(x), &vconn_of(x)->txq, op,
-	       (struct vreq){.kind = V_SEND,
-			     .ptr = message->iov_base,
-			     .rkey = (uint32_t)message->iov_len,
-			     .addr = (uintptr_t)payload,
-			     .len = len});
+	vconn_submit(vconn_of(x), &vconn_of(x)->txq, op,
+		     (struct vreq){.kind = V_SEND,
+				   .ptr = message->iov_base,
+				   .rkey = (uint32_t)message->iov_len,
+				   .addr = (uintptr_t)payload,
+				   .len = len});
 }
 
 static void verbs_recv(struct xconn *x, void *buf, uint32_t len, struct xop *op)
@@ -483,12 +485,12 @@ static void verbs_pull(struct xconn *x, struct xremote from, struct slot *slot, 
 		op->done(op, 0);
 		return;
 	}
-	submit(vconn_of(x), &vconn_of(x)->rdq, op,
-	       (struct vreq){.kind = V_PULL,
-			     .ptr = slot->data + off,
-			     .addr = from.addr,
-			     .rkey = from.rkey,
-			     .len = len});
+	vconn_submit(vconn_of(x), &vconn_of(x)->rdq, op,
+		     (struct vreq){.kind = V_PULL,
+				   .ptr = slot->data + off,
+				   .addr = from.addr,
+				   .rkey = from.rkey,
+				   .len = len});
 }
 
 static void verbs_push(struct xconn *x, const struct iovec *iov, int n, struct xremote to,
@@ -499,12 +501,12 @@ static void verbs_push(struct xconn *x, const struct iovec *iov, int n, struct x
 		op->done(op, 0);
 		return;
 	}
-	submit(vconn_of(x), &vconn_of(x)->txq, op,
-	       (struct vreq){.kind = V_PUSH,
-			     .ptr = iov,
-			     .n = (uint16_t)n,
-			     .addr = to.addr,
-			     .rkey = to.rkey});
+	vconn_submit(vconn_of(x), &vconn_of(x)->txq, op,
+		     (struct vreq){.kind = V_PUSH,
+				   .ptr = iov,
+				   .n = (uint16_t)n,
+				   .addr = to.addr,
+				   .rkey = to.rkey});
 }
 
 static void verbs_close(struct xconn *x)

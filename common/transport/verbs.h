@@ -150,6 +150,42 @@ const char *verbs_reason(const struct xconn *c);
 
 /** Name a slot of `pool` or `landing` for the peer; the connection must be active. */
 struct xremote verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off);
+
+/* Memory that is no slot. No peer may touch it until a window is opened: that lets the peer of one
+ * connection write to one stretch of it, until it is closed. It is registered on the devices that
+ * are open, by the control thread; on one that is opened later, before its first connection; not
+ * any more on one that is closed. So connections over a device that came back have it, too. A
+ * device without such windows (type 2) has no such memory, and one that refuses it when it is
+ * opened is named in the log: there verbs_window_get() finds none. */
+#define VERBS_MEMORIES 256u      /* most of one struct verbs */
+#define VERBS_MEMORY_WINDOWS 24u /* of one memory, on each device */
+struct verbs_memory;
+struct verbs_window;
+/** Any thread but the reactor's; it takes as long as the device needs to pin the pages, and no
+ *  connection is made or ended meanwhile. While no device is open, it is tried on one and let go
+ *  of. -ENODEV there is none; -ENOTSUP none has windows; -EINVAL none registers so many bytes;
+ *  -ENOMEM with RLIMIT_MEMLOCK named; -EFAULT no memory of ours, to write to; -ENOSPC
+ *  VERBS_MEMORIES are there. */
+int verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
+		     struct err *err);
+/** As above. All its windows have been given back. Before verbs_free(). Accepts NULL. */
+void verbs_memory_free(struct verbs_memory *m);
+/* The rest on the reactor. */
+/** For use on @c, which is up. NULL: all are in use, or @c's device does not have the memory. It
+ *  goes back before xconn_close(). */
+struct verbs_window *verbs_window_get(const struct verbs_memory *m, const struct xconn *c);
+/** Takes effect before what is sent from now on. */
+struct xremote verbs_window_open(struct xconn *c, struct verbs_window *w, void *p, uint32_t len);
+/** done() not negative: the peer cannot write through it any more. Negative: the connection is
+ *  lost, see verbs_window_revoke(). */
+void verbs_window_close(struct xconn *c, struct verbs_window *w, struct xop *op);
+/** It was never opened, or is closed. */
+void verbs_window_put(struct verbs_window *w);
+/** Instead of both when the connection is lost, before xconn_close(). The control thread takes the
+ *  window back and makes it anew, before the queue pair goes; what is on its way ends with that:
+ *  the memory is the owner's when gone() has been called, not before. */
+void verbs_window_revoke(struct verbs_window *w);
+
 /** The payload that rode along with the message the last recv delivered: a slot (gives the
  *  reference) and its length, or NULL. */
 struct slot *verbs_take_payload(struct xconn *c, uint32_t *ret_len);

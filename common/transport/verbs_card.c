@@ -75,6 +75,8 @@ static struct vdev *open_on(struct verbs *v, struct vcard *card, int *ret_rc, st
 	struct vdev *d = NULL;
 
 	*ret_rc = vdev_open(v, card->ctx, &d, err);
+	if (*ret_rc == 0)
+		vdev_memory_open(d);
 	pthread_mutex_lock(&k->lock);
 	if (*ret_rc == 0) {
 		d->users = 1;

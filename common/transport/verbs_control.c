@@ -219,22 +219,25 @@ static void do_all(struct verbs_control *k)
 		struct vconn *c = NULL;
 		struct list *l, *chunk;
 		uint32_t todo = 0;
+		bool more = vmemory_turn(k);
 
 		pthread_mutex_lock(&k->lock);
 		chunk = list_pop(&k->chunks);
-		l = list_pop(&k->todo);
+		/* a window goes before the queue pair that it was opened for */
+		l = list_empty(&k->revoked) ? list_pop(&k->todo) : NULL;
 		if (l) {
 			c = container_of(l, struct vconn, todo_link);
 			todo = c->todo;
 			c->todo = 0;
 		}
-		k->woken = l || chunk;
+		more |= l || chunk || !list_empty(&k->revoked) || !list_empty(&k->memories);
+		k->woken = more;
 		pthread_mutex_unlock(&k->lock);
 		if (chunk)
 			vdev_chunk(container_of(chunk, struct vdev, chunk_link));
 		if (c)
 			cm_do(c, todo);
-		if (!c && !chunk)
+		if (!more)
 			return;
 	}
 }
@@ -326,6 +329,8 @@ static int control_new(bool hears, struct verbs_control **ret, struct err *err)
 	list_init(&k->cards);
 	list_init(&k->todo);
 	list_init(&k->chunks);
+	list_init(&k->memories);
+	list_init(&k->revoked);
 	list_init(&k->verbs);
 	/* a client hears from the CM what ends its connections; its program may be one that uses
 	 * the same devices, and then their events are for it */

@@ -266,6 +266,7 @@ void vdev_close(struct vdev *d)
 {
 	const uint32_t slabs = pool_slab_count(d->v->opts.pool);
 
+	vdev_memory_close(d);
 	vdev_srq_close(d);
 	if (d->cq)
 		ibv_destroy_cq(d->cq);
@@ -283,6 +284,7 @@ void vdev_close(struct vdev *d)
 		ibv_dealloc_pd(d->pd_in);
 	if (d->pd_out)
 		ibv_dealloc_pd(d->pd_out);
+	d->pd_in = d->pd_out = NULL;
 	if (d->held)
 		rdma_free_devices(d->held);
 }

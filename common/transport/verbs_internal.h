@@ -5,8 +5,9 @@
  *
  * On the reactor: verbs.c (completions, the transport calls), verbs_post.c (work requests),
  * verbs_conn.c (connections begin and end, mail), verbs_rx.c (receives and their grants).
- * On the control thread: verbs_control.c (the thread, mail, devices' events) and verbs_cm.c (the
- * connection manager). verbs_dev.c makes what a reactor has on a device, on either.
+ * On the control thread: verbs_control.c (the thread, mail, devices' events), verbs_cm.c (the
+ * connection manager) and verbs_window.c (memory that is no slot; its windows are the reactor's).
+ * verbs_dev.c makes what a reactor has on a device, on either.
  *
  * A connection belongs to its reactor. The control thread has what is marked C, and works on it
  * when it is asked (todo); it answers by mail. What is marked M it writes before the mail that
@@ -37,6 +38,7 @@
 #define VERBS_CQES_STEP 16u    /* entries of the completion queue that a connection takes at once */
 
 struct vdev;
+struct vmemory_on;
 
 /* A receive buffer: SGE 0 takes the message, SGE 1 a payload that rides along, if any does. */
 struct vrx {
@@ -60,16 +62,18 @@ struct vrx_chunk {
 	struct vrx rx[VERBS_RX_CHUNK];
 };
 
-enum vkind { V_SEND, V_PULL, V_PUSH, V_MARKER, V_PING, V_KINDS };
+enum vkind { V_SEND, V_PULL, V_PUSH, V_MARKER, V_PING, V_BIND, V_UNBIND, V_KINDS };
 
 /* What a caller's xop.priv holds while it is with us. */
 struct vreq {
 	struct list link;
-	const void *ptr; /* SEND: message; PULL: local address; PUSH: iovec array */
-	uint64_t addr;   /* remote address; SEND: payload address */
-	uint32_t rkey;   /* remote key; SEND: message length */
-	uint32_t len;    /* PULL: bytes; PUSH: bytes done so far; SEND: payload length */
-	uint16_t n, i;   /* PUSH: pieces, next piece */
+	/* SEND: message; PULL: local address; PUSH: iovec array; BIND: the window */
+	const void *ptr;
+	uint64_t addr; /* remote address; SEND: payload address; BIND: of the stretch */
+	uint32_t rkey; /* remote key; SEND: message length; BIND, UNBIND: of the window */
+	/* PULL, BIND: bytes; PUSH: bytes done so far; SEND: payload length */
+	uint32_t len;
+	uint16_t n, i; /* PUSH: pieces, next piece */
 	uint32_t kind;
 };
 
@@ -227,6 +231,8 @@ struct vdev {                  /* one RDMA device as one reactor uses it */
 	struct ibv_mr *tx_mr_in, *tx_mr_out;
 	enum vlast_wqe last_wqe;
 	uint32_t last_wqe_missed;
+	/* by verbs_memory.idx; C writes, the reactor looks while it has a connection here */
+	_Atomic(struct vmemory_on *) memory[VERBS_MEMORIES];
 	void **tx_free;
 	uint32_t tx_free_count;
 	struct list tx_waiting; /* connections that found none, or no room for a completion */
@@ -249,6 +255,7 @@ struct verbs {
 	struct list by_qpn[VERBS_QPN_BUCKETS];
 	atomic_uint load; /* connections, those too that are on their way here */
 	atomic_bool has_mail;
+	struct verbs_memory *memory[VERBS_MEMORIES]; /* C */
 	/* under verbs_control.lock */
 	struct list control_link; /* verbs_control.verbs */
 	struct list mail;         /* vconn */
@@ -272,8 +279,9 @@ struct verbs_control {
 	int wake; /* eventfd */
 	struct list cards;
 	pthread_mutex_t lock;
-	struct list todo;   /* vconn */
-	struct list chunks; /* vdev: more receives are asked for */
+	struct list todo;              /* vconn */
+	struct list chunks;            /* vdev: more receives are asked for */
+	struct list memories, revoked; /* verbs_memory, verbs_window */
 	struct list verbs;
 	bool woken, stop;
 	bool hears; /* the devices' events are read: those who share this accept connections */
@@ -283,6 +291,15 @@ struct verbs_control {
 	const struct verbs_protocol *protocol; /* of who listens */
 	struct verbs *last; /* that got a request: who comes behind it goes first among equals */
 };
+
+/* verbs_window.c; but for the first, the control thread's */
+void vwindow_bind_wr(const struct vreq *q, struct ibv_send_wr *wr);
+/** What is registered is so on @d, too, which nobody knows yet. What cannot is logged. */
+void vdev_memory_open(struct vdev *d);
+/** No connection is on @d any more. */
+void vdev_memory_close(struct vdev *d);
+/** One thing that was asked for. False: there was nothing. */
+bool vmemory_turn(struct verbs_control *k);
 
 /* verbs_control.c */
 int verbs_control_join(struct verbs *v, struct err *err);
@@ -424,6 +441,8 @@ void vdev_drain(struct vdev *d);
 void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void vconn_ready(struct vconn *c);
+/** @op is done() with what comes of @q; at once when the connection is lost. */
+void vconn_submit(struct vconn *c, struct list *queue, struct xop *op, struct vreq q);
 bool vconn_step(struct rop *op);
 /** A message of a connection that is up, or nearly so. */
 void vconn_message(struct vconn *c, struct vrx *rx);

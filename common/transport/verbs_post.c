@@ -182,6 +182,25 @@ static void add_pull(struct vconn *c, struct chain *ch, struct vreq *q)
 	wr->num_sge = 1;
 }
 
+/* A window is opened, for the messages behind it, or closed: then its completion is awaited. */
+static void add_window(struct vconn *c, struct chain *ch, struct vreq *q)
+{
+	const bool opens = q->kind == V_BIND;
+	struct ibv_send_wr *wr;
+
+	list_del(&q->link);
+	wr = chain_add(c, ch, (struct vrec){.kind = q->kind, .op = opens ? NULL : vreq_op(q)},
+		       !opens);
+	wr->num_sge = 0;
+	if (opens) {
+		vwindow_bind_wr(q, wr);
+		ch->early[ch->early_n++] = vreq_op(q);
+	} else {
+		wr->opcode = IBV_WR_LOCAL_INV;
+		wr->invalidate_rkey = q->rkey;
+	}
+}
+
 /* Only to give credits back. False: there is no send buffer. */
 static bool add_heartbeat(struct vconn *c, struct chain *ch, enum vkind kind)
 {
@@ -219,6 +238,8 @@ static void build_chain(struct vconn *c, struct chain *ch)
 		if (q->kind == V_PUSH) {
 			if (!add_push(c, ch, q))
 				break;
+		} else if (q->kind == V_BIND || q->kind == V_UNBIND) {
+			add_window(c, ch, q);
 		} else if (!credit_may_send(&c->credit, class_of(c, q))) {
 			metric_add(METRIC_RDMA_STALL_CREDIT, 1);
 			break;

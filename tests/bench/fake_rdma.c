@@ -578,3 +578,57 @@ void verbs_send_payload(struct xconn *x, const struct iovec *message, const void
 	(void)x, (void)message, (void)payload, (void)len;
 	op->done(op, -EMSGSIZE); /* its peer has said that none rides along */
 }
+
+/* ---- memory that is no slot: the card has no windows, and so none of the rest is called ---- */
+
+int verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
+		     struct err *err)
+{
+	(void)v;
+	(void)p;
+	(void)len;
+	(void)ret;
+	return err_set(err, -ENOTSUP, "the card that is played has no memory windows");
+}
+
+void verbs_memory_free(struct verbs_memory *m)
+{
+	if (m)
+		abort();
+}
+
+struct verbs_window *verbs_window_get(const struct verbs_memory *m, const struct xconn *c)
+{
+	(void)m;
+	(void)c;
+	return NULL;
+}
+
+struct xremote verbs_window_open(struct xconn *c, struct verbs_window *w, void *p, uint32_t len)
+{
+	(void)c;
+	(void)w;
+	(void)p;
+	(void)len;
+	abort();
+}
+
+void verbs_window_close(struct xconn *c, struct verbs_window *w, struct xop *op)
+{
+	(void)c;
+	(void)w;
+	(void)op;
+	abort();
+}
+
+void verbs_window_put(struct verbs_window *w)
+{
+	(void)w;
+	abort();
+}
+
+void verbs_window_revoke(struct verbs_window *w)
+{
+	(void)w;
+	abort();
+}

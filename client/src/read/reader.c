@@ -14,6 +14,7 @@
 #include "common/erasure/coder.h"
 #include "common/wire/pb.h"
 
+#define STRAIGHT_LEAST (64u << 10)
 #define SUSPECT_NS (60 * NS_PER_S) /* how long a node that failed is asked last */
 
 /* ---- one stream ---- */
@@ -101,6 +102,7 @@ static int open_stream(struct reader *r, struct fetch *f, uint64_t want_end, boo
 	struct read_setup s = {.lb = f->lb,
 			       .node = f->node,
 			       .offset = f->pos - f->lb->offset,
+			       .dest = f->dest,
 			       .gs = reader_stamp(r, f->lb)};
 
 	f->end = want_end < block_end ? want_end : block_end;
@@ -180,6 +182,7 @@ static ssize_t fetch_some(struct reader *r, struct fetch *f, void *buf, size_t l
 			reader_gave(r, f->stretch, f->lb);
 			f->pos += (uint64_t)n;
 			f->renewed = false;
+			f->way = 1 + f->rs->counter;
 			count_add(&r->fs->count.read[f->rs->counter], (uint64_t)n);
 			if (f->pos == f->end)
 				reader_fetch_close(f);
@@ -210,10 +213,15 @@ static ssize_t fetch_all(struct reader *r, struct fetch *f, void *buf, size_t le
 
 	err_reset(err);
 	while (left > 0) {
-		ssize_t n = fetch_some(r, f, p, left, want_end, &rounds, err);
+		ssize_t n;
 
-		if (n < 0)
+		f->dest = ahead ? NULL : p;
+		n = fetch_some(r, f, p, left, want_end, &rounds, err);
+		if (n < 0) {
+			if (!ahead) /* what it asked for goes to the caller's memory */
+				reader_fetch_close(f);
 			return n;
+		}
 		rounds = 0;
 		p += n;
 		left -= (size_t)n;
@@ -360,10 +368,19 @@ static bool wants_ahead(struct reader *r)
 	return !r->given_back;
 }
 
+/* Into registered memory without a copy, and then not ahead. What is short is better copied from
+ * what has come ahead. */
+static bool goes_straight(struct reader *r, const void *buf, size_t asked, size_t len)
+{
+	return asked >= STRAIGHT_LEAST && (!r->seq.way || r->seq.way == 1 + stream_rdma.counter) &&
+	       stream_is_registered(r->fs, buf, len);
+}
+
 static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *err)
 {
 	struct fetch *f = &r->seq;
 	ssize_t n = clip(r, r->pos, len, err);
+	bool straight;
 
 	if (n <= 0)
 		return n;
@@ -372,12 +389,15 @@ static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *
 		r->pos += n > 0 ? (uint64_t)n : 0;
 		return n;
 	}
+	straight = goes_straight(r, buf, len, (size_t)n);
+	if (straight)
+		reader_fetch_close(f);
 	if (f->pos != r->pos) { /* somebody seeked, or the last read failed */
 		reader_fetch_close(f);
 		f->tried = 0;
 		f->pos = r->pos;
 	}
-	n = fetch_all(r, f, buf, (size_t)n, wants_ahead(r), err);
+	n = fetch_all(r, f, buf, (size_t)n, !straight && wants_ahead(r), err);
 	if (n > 0)
 		r->pos += (uint64_t)n;
 	return n;

@@ -33,6 +33,8 @@ struct fetch {
 	uint64_t pos;                    /* next byte */
 	uint64_t end;                    /* of what was asked from the stream */
 	uint64_t tried;                  /* bit i: replica i of lb failed */
+	void *dest;                      /* of the byte at pos, where all goes; NULL: rs goes on */
+	int way;                         /* 1 + counter of the last stream; 0: there was none */
 	size_t node;                     /* replica of rs */
 	bool renewed;                    /* fresh tokens were asked for since the last byte */
 	uint64_t deadline_ns;            /* of one that does not wait: by then rs has more */

@@ -434,6 +434,32 @@ struct reactor *rdma_reactor(struct rdma *r)
 	return r->reactor;
 }
 
+static void on_gone(struct xconn *x)
+{
+	struct rconn *c = x->user;
+
+	list_for_each (l, &c->calls) {
+		struct rcall *k = container_of(l, struct rcall, link);
+
+		if (k->on_gone)
+			k->on_gone(k);
+	}
+	conn_put(c);
+}
+
+struct xremote rdma_window_open(struct rcall *call, struct verbs_window *w, void *p, uint32_t len)
+{
+	struct rconn *c = call->conn;
+
+	if (!c->tells) {
+		c->tells = true;
+		c->refs++; /* on_gone() */
+		c->x->user = c;
+		c->x->gone = on_gone;
+	}
+	return verbs_window_open(c->x, w, p, len);
+}
+
 struct xremote rdma_remote(const struct rcall *c, const struct slot *s, uint32_t off)
 {
 	return verbs_remote(c->conn->x, s, off);
@@ -581,9 +607,11 @@ static int rdma_new(const struct settings *set, struct rdma **ret, struct err *e
 	list_init(&r->holders);
 	list_init(&r->bufs_1m);
 	list_init(&r->bufs_64k);
+	list_init(&r->memories);
 	r->shed.fire = shed;
 	pthread_mutex_init(&r->bufs_lock, NULL);
 	pthread_mutex_init(&r->lock, NULL);
+	pthread_mutex_init(&r->mem_lock, NULL);
 	pthread_cond_init(&r->changed, NULL);
 	r->tuning = set->rdma_tuning;
 	r->eager_limit = set->eager_limit ? set->eager_limit : EAGER_AUTO;
@@ -642,6 +670,7 @@ void rdma_free(struct rdma *r)
 		return;
 	rdma_run(r, &t, end_all_run);
 	stop_reactor(r);
+	rdma_memories_fini(r);
 	verbs_free(r->verbs);     /* no queue pair is left */
 	reactor_free(r->reactor); /* it knows their timers */
 	list_for_each (l, &r->quarantine)
@@ -651,5 +680,6 @@ void rdma_free(struct rdma *r)
 	pthread_cond_destroy(&r->changed);
 	pthread_mutex_destroy(&r->bufs_lock);
 	pthread_mutex_destroy(&r->lock);
+	pthread_mutex_destroy(&r->mem_lock);
 	free(r);
 }

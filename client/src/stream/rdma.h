@@ -68,6 +68,9 @@ struct rcall {
 	/** [R] The connection is gone; nothing more will come. Not before rdma_call_start(), which
 	 *  may yet find another one, has seen it up. */
 	void (*on_lost)(struct rcall *c, int rc, const char *why);
+	/** [R] Behind on_lost(), of a connection on which windows were opened: the queue pair is
+	 *  gone, and nothing is written any more. May be NULL. */
+	void (*on_gone)(struct rcall *c);
 };
 
 /** Work for the reactor that its caller waits for. */
@@ -134,6 +137,26 @@ static inline enum slot_class rdma_crc_class(uint64_t bytes)
 }
 /** [R] Name memory to the node; the connection must not be gone. */
 struct xremote rdma_remote(const struct rcall *c, const struct slot *s, uint32_t off);
+
+/* Memory of callers, where what is read goes without a copy. A node gets at it by windows alone,
+ * one for each request: the request's own bytes, from before the request is sent until its answer
+ * is there (verbs.h). */
+#define RDMA_MEMORIES 256u
+struct rmem;
+/** Not on the reactor; as long as pinning takes. -EINVAL nothing, or beyond the address space;
+ *  -EEXIST overlaps what is registered; -ENOSPC RDMA_MEMORIES are; and verbs_memory_new(). */
+int rdma_memory_add(struct rdma *r, void *p, size_t len, struct err *err);
+/** -ENOENT: nothing registered begins at @p; -EBUSY: it is in use. */
+int rdma_memory_del(struct rdma *r, const void *p);
+/** Any thread: what has all of [p, p + len), in use until rdma_memory_put(); NULL: none. */
+struct rmem *rdma_memory_get(struct rdma *r, const void *p, size_t len);
+void rdma_memory_put(struct rmem *m);
+/** [R] As verbs_window_get() and so on, on the connection of @c. Gone or lost: NULL, -ECONNRESET.
+ */
+struct verbs_window *rdma_window_get(const struct rcall *c, struct rmem *m);
+struct xremote rdma_window_open(struct rcall *c, struct verbs_window *w, void *p, uint32_t len);
+void rdma_window_close(struct rcall *c, struct verbs_window *w, struct xop *op);
+
 /** [R] An answer does not come: end the connection; every call on it gets on_lost(). */
 void rdma_give_up(struct rcall *c);
 /** [R] The node may still move bytes to or from @s: give up, and keep the slot until the queue pair

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* rdma_internal - shared by rdma.c and rdma_buf.c (memory of packets); no other file includes it.
- * */
+/* rdma_internal - shared by rdma.c, rdma_buf.c (memory of packets) and rdma_memory.c (memory of
+ * callers); no other file includes it. */
 #include <pthread.h>
 
 #include "client/src/stream/rdma.h"
@@ -31,6 +31,7 @@ struct rconn {
 	uint64_t used_ns;  /* when its last call ended */
 	int received;      /* bytes in buf, or -errno; 0: none */
 	bool receiving;
+	bool tells; /* its calls are told when the queue pair is gone */
 	uint8_t buf[VERBS_MESSAGE_MAX];
 };
 
@@ -48,6 +49,9 @@ struct rdma {
 	struct rbuf bufs[BUFS];
 	struct list bufs_1m, bufs_64k; /* free; under bufs_lock, and the counts of references */
 	pthread_mutex_t bufs_lock;
+	struct list memories; /* struct rmem; under mem_lock */
+	uint32_t memory_count;
+	pthread_mutex_t mem_lock;
 	pthread_mutex_t lock; /* task.done, rconn.state as callers see them */
 	pthread_cond_t changed;
 };
@@ -59,6 +63,8 @@ struct quarantine {
 	struct rbuf *buf;
 };
 
+/** All windows are back. */
+void rdma_memories_fini(struct rdma *r);
 /** Before the reactor has the pool, and after the reactor. */
 void rdma_bufs_init(struct rdma *r);
 void rdma_bufs_fini(struct rdma *r);

@@ -67,6 +67,9 @@ struct read_setup {
 	const Hd__LocatedBlockProto *lb; /* outlives the stream */
 	size_t node;                     /* index of the replica to read */
 	uint64_t offset, len;            /* in the block; len > 0 */
+	/* where all of it is to go, to save a copy if that is registered memory: the stream's until
+	 * it is closed, which waits until no node can write there. NULL: only read() says */
+	void *dest;
 	uint64_t gs; /* the stamp to ask by, which may be older than that of lb; 0: that one */
 };
 
@@ -155,6 +158,8 @@ int stream_open_network(struct dfs *fs, const struct read_setup *r, bool start,
  *  Fails as open_read. */
 int stream_tcp_checksum(struct dfs *fs, const struct read_setup *r, enum crc_type *ret_type,
 			uint32_t *ret_bpc, struct err *err);
+/** Is [p, p + len) in memory that the caller has registered (dfs_mem_register())? */
+bool stream_is_registered(struct dfs *fs, const void *p, size_t len);
 /** @what (a read, a write) waited in line for dfs.rdma.pool.wait in vain: -ENOBUFS. */
 int stream_no_buffers(const struct dfs *fs, const char *what, struct err *err);
 /** Can dfs.client.rdma be honoured at all? -ENOTSUP with what is missing, only when it is

@@ -32,6 +32,16 @@ static bool is_sending(const struct rdma_r *r)
 	return busy;
 }
 
+/* A node may write to the caller's memory. With the lock held. */
+static bool is_exposed(const struct rdma_r *r)
+{
+	bool exposed = false;
+
+	for (uint32_t i = 0; i < READ_SLOTS; i++)
+		exposed |= r->slot[i].exposed;
+	return exposed;
+}
+
 /* Nothing is under way: neither a request nor a capsule. With the lock held. */
 static bool is_settled(const struct rdma_r *r)
 {
@@ -76,27 +86,35 @@ void rdma_r_close(struct rstream *rs)
 		pthread_mutex_unlock(&r->m.lock);
 		rdma_run(r->rdma, &t.t, rdma_r_release_run);
 		pthread_mutex_lock(&r->m.lock);
-		while (is_sending(r)) /* it was given up: the transport keeps the deadline */
+		/* it was given up: the transport keeps the deadline */
+		while (is_sending(r) || is_exposed(r))
 			pthread_cond_wait(&r->m.news, &r->m.lock);
 		pthread_mutex_unlock(&r->m.lock);
 		for (uint32_t i = 0; i < READ_SLOTS; i++)
 			rdma_call_end(r->rdma, &r->slot[i].call);
 	}
+	rdma_memory_put(r->memory);
 	meeting_fini(&r->m);
 	free(r->block.poolid);
 	pb_free(r->token);
 	free(r);
 }
 
+static const uint8_t *bytes_of(const struct rslot *s)
+{
+	return s->dest ? s->dest : s->data->data;
+}
+
 /* The oldest answer: shape and CRCs. */
 static int verify(struct rdma_r *r, struct rslot *s, struct err *err)
 {
+	const uint32_t room = s->dest ? s->len : s->data->size;
 	int64_t wrong;
 
 	if (s->status != HD__STATUS__SUCCESS)
 		return err_set(err, dt_status_errno(s->status), "data node %s: %s", r->peer,
 			       *s->text ? s->text : "the read failed");
-	if (s->first > s->offset || s->data_len > s->data->size ||
+	if (s->first > s->offset || s->data_len > room ||
 	    s->first + s->data_len < s->offset + s->len || s->crc_len > s->crc->size ||
 	    (s->crc_type != CRC_NULL &&
 	     (!s->bpc || s->crc_len != crc_bytes((enum crc_type)s->crc_type, s->data_len, s->bpc))))
@@ -104,7 +122,7 @@ static int verify(struct rdma_r *r, struct rslot *s, struct err *err)
 			err, -EPROTO,
 			"data node %s answers a read with offsets or sizes that do not fit it",
 			r->peer);
-	wrong = crc_verify((enum crc_type)s->crc_type, s->data->data, s->data_len,
+	wrong = crc_verify((enum crc_type)s->crc_type, bytes_of(s), s->data_len,
 			   s->bpc ? s->bpc : 512, s->crc->data);
 	if (wrong >= 0)
 		return err_set(err, -EBADMSG,
@@ -132,12 +150,17 @@ static ssize_t take(struct rdma_r *r, void *buf, size_t len, struct err *err)
 	struct rslot *s = slot_of(r, r->tail);
 	const int rc = r->verified ? 0 : verify(r, s, err);
 	const uint64_t left = s->offset + s->len - r->at;
+	const uint8_t *from;
 
 	if (rc < 0)
 		return rc;
 	if (len > left)
 		len = (size_t)left;
-	memcpy(buf, s->data->data + (r->at - s->first), len);
+	from = bytes_of(s) + (r->at - s->first);
+	if (from != buf) { /* else it has come there */
+		memcpy(buf, from, len);
+		count_add(&r->fs->count.read_rdma_copied, len);
+	}
 	return (ssize_t)len;
 }
 
@@ -277,7 +300,8 @@ int rdma_open_read(struct dfs *fs, const struct read_setup *setup, struct rstrea
 	r->fs = fs;
 	meeting_init(&r->m);
 	node_text(node->id, r->peer);
-	r->at = r->asked = setup->offset;
+	r->at = r->asked = r->from = setup->offset;
+	r->dest = setup->dest;
 	r->end = setup->offset + setup->len;
 	r->bpc = fs->defaults.bytes_per_checksum ?: 512;
 	r->block = read_block(setup);
@@ -287,6 +311,8 @@ int rdma_open_read(struct dfs *fs, const struct read_setup *setup, struct rstrea
 		err_set(err, rc, "out of memory for a read");
 	else
 		rc = rdma_reach(fs, node->id, &r->rdma, &r->slot[0].call, err);
+	if (!rc && setup->dest)
+		r->memory = rdma_memory_get(r->rdma, setup->dest, setup->len);
 	rc = rc ?: begin(r, err);
 	if (rc < 0) {
 		rdma_r_close(&r->base);

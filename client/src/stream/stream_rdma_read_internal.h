@@ -11,7 +11,13 @@
 
 struct rslot {
 	struct rdma_r *r;
-	struct slot *data, *crc; /* [R] NULL: none */
+	struct slot *data, *crc;     /* [R] NULL: none */
+	uint8_t *dest;               /* the caller's memory, then there is no data; or NULL */
+	struct verbs_window *window; /* [R] on dest, while the node may write there */
+	struct xop shut;             /* of window */
+	bool shutting;               /* [R] */
+	bool again;                  /* [R] its answer asks for other memory */
+	bool exposed; /* [R] writes, under meeting.lock: the node may write to dest */
 	struct rcall call;
 	uint64_t offset; /* asked */
 	uint32_t len;
@@ -37,6 +43,9 @@ struct rdma_r {
 	struct dfs *fs;
 	struct rdma *rdma;
 	char peer[NET_TEXT_MAX];
+	struct rmem *memory; /* counted; has dest. NULL: all is copied */
+	uint8_t *dest;       /* of the byte at `from` */
+	uint64_t from;
 	Hd__ExtendedBlockProto block; /* pool id owned */
 	Hc__TokenProto *token;        /* owned */
 	struct meeting m;
@@ -60,7 +69,9 @@ struct rdma_r {
 	bool stopped;  /* what is dropped is cancelled, too */
 	uint32_t drop; /* while dropping: it and later requests are made again */
 	uint64_t drop_at;
-	struct rdma_pair wanted; /* for the next request */
+	struct rdma_pair wanted;            /* for the next request; */
+	struct verbs_window *wanted_window; /* which has one of these, or takes a slot for data */
+	uint64_t wanted_end;                /* of the former */
 	struct rtimer wait_over;
 	struct rholder holder;
 	struct rop rop;                /* ask_more() */

@@ -122,39 +122,101 @@ static uint32_t number_of(const struct rdma_r *r, const struct rslot *s)
 	return i;
 }
 
+/* The answer to @s is there, or it has to be asked for again. */
+static void settle(struct rslot *s)
+{
+	struct rdma_r *r = s->r;
+	const uint32_t number = number_of(r, s);
+	const bool drop = r->dropping && number - r->freed >= r->drop - r->freed;
+
+	pthread_mutex_lock(&r->m.lock);
+	s->asked = false;
+	s->answered = !s->again && !drop;
+	r->used_ns = clock_mono_ns();
+	meeting_ring(&r->m);
+	pthread_mutex_unlock(&r->m.lock);
+	if (s->again)
+		drop_from(r, number, s->offset);
+	else if (drop)
+		drop_some(r);
+}
+
+static void cover(struct rslot *s)
+{
+	pthread_mutex_lock(&s->r->m.lock);
+	s->exposed = false;
+	meeting_ring(&s->r->m);
+	pthread_mutex_unlock(&s->r->m.lock);
+}
+
+/* Nobody can write to the caller's memory any more: the answer counts. */
+static void r_on_shut(struct xop *op, int res)
+{
+	struct rslot *s = container_of(op, struct rslot, shut);
+
+	s->shutting = false;
+	if (res < 0 || !s->window)
+		return; /* the connection is lost, which is told */
+	verbs_window_put(s->window);
+	s->window = NULL;
+	cover(s);
+	settle(s);
+}
+
+static void r_on_gone(struct rcall *c)
+{
+	cover(container_of(c, struct rslot, call));
+}
+
 static void r_on_capsule(struct rcall *c, const struct capsule *m)
 {
 	struct rslot *s = container_of(c, struct rslot, call);
 	struct rdma_r *r = s->r;
-	uint32_t number;
-	bool again, drop;
 
-	if (!s->asked || (m->type != CAPSULE_READ_REPLY && m->type != CAPSULE_CLOSED))
+	if (!s->asked || s->shutting ||
+	    (m->type != CAPSULE_READ_REPLY && m->type != CAPSULE_CLOSED))
 		return; /* what was answered is the caller's */
-	number = number_of(r, s);
-	again = wants_room(s, m);
-	drop = r->dropping && number - r->freed >= r->drop - r->freed;
-	if (!again && !drop)
-		take_reply(s, m);
-	pthread_mutex_lock(&r->m.lock);
-	s->asked = false;
-	s->answered = !again && !drop;
-	r->used_ns = clock_mono_ns();
-	meeting_ring(&r->m);
-	pthread_mutex_unlock(&r->m.lock);
-	if (again) {
+	s->again = wants_room(s, m);
+	if (s->again) {
 		r->bpc = m->read_reply.bytes_per_checksum;
 		r->learned = true;
-		drop_from(r, number, s->offset);
-	} else if (drop) {
-		drop_some(r);
+	} else {
+		take_reply(s, m);
 	}
+	s->shutting = s->window;
+	if (s->window)
+		rdma_window_close(c, s->window, &s->shut);
+	else
+		settle(s);
+}
+
+/* What the next request was to have. */
+static void unplan(struct rdma_r *r)
+{
+	rdma_pair_end(&r->wanted);
+	if (r->wanted_window)
+		verbs_window_put(r->wanted_window);
+	r->wanted_window = NULL;
+}
+
+static void end_wait(struct rdma_r *r)
+{
+	reactor_timer_clear(rdma_reactor(r->rdma), &r->wait_over);
+	pthread_mutex_lock(&r->m.lock);
+	r->waits = false;
+	pthread_mutex_unlock(&r->m.lock);
 }
 
 static void r_on_lost(struct rcall *c, int rc, const char *why)
 {
-	struct rdma_r *r = container_of(c, struct rslot, call)->r;
+	struct rslot *s = container_of(c, struct rslot, call);
+	struct rdma_r *r = s->r;
 
+	if (s->window)
+		verbs_window_revoke(s->window);
+	s->window = NULL;
+	unplan(r); /* its window goes with the connection, too */
+	end_wait(r);
 	meeting_lost(&r->m, rc, why);
 	look_again(r);
 }
@@ -164,7 +226,7 @@ static void cancel_request(struct rslot *s)
 {
 	struct capsule m = {.type = CAPSULE_CANCEL};
 
-	if (!s->asked || !s->data || s->cancelled || s->send.busy)
+	if (!s->asked || s->shutting || s->cancelled || s->send.busy)
 		return;
 	s->cancelled = true;
 	(void)rdma_send(&s->call, &s->send, &m); /* a lost connection is told */
@@ -195,6 +257,36 @@ static int pack_read(const struct rslot *s, uint8_t **ret, size_t *ret_len)
 	return pb_pack(&op, ret, ret_len);
 }
 
+/* The memory of @s as the node is told of it. */
+static struct capsule_mem name_data(struct rslot *s)
+{
+	struct xremote d;
+
+	if (!s->dest) {
+		d = rdma_remote(&s->call, s->data, 0);
+		return (struct capsule_mem){d.addr, d.rkey, s->data->size};
+	}
+	pthread_mutex_lock(&s->r->m.lock);
+	s->exposed = true;
+	pthread_mutex_unlock(&s->r->m.lock);
+	d = rdma_window_open(&s->call, s->window, s->dest, s->len);
+	return (struct capsule_mem){d.addr, d.rkey, s->len};
+}
+
+static void not_sent(struct rslot *s, int rc)
+{
+	if (s->exposed) {
+		rdma_give_up(&s->call); /* the window may be open by now */
+	} else if (s->window) {
+		verbs_window_put(s->window);
+		s->window = NULL;
+	}
+	pthread_mutex_lock(&s->r->m.lock);
+	s->asked = false; /* nobody was told of the memory */
+	pthread_mutex_unlock(&s->r->m.lock);
+	meeting_lost(&s->r->m, rc, "a read cannot be sent");
+}
+
 static void send_request(struct rslot *s)
 {
 	struct capsule m = {.type = CAPSULE_READ};
@@ -202,24 +294,19 @@ static void send_request(struct rslot *s)
 	size_t len = 0;
 	int rc = -ECONNRESET;
 
-	if (rdma_capsule_max(&s->call)) {
-		struct xremote d = rdma_remote(&s->call, s->data, 0),
-			       c = rdma_remote(&s->call, s->crc, 0);
-
+	if (rdma_capsule_max(&s->call))
 		rc = pack_read(s, &op, &len);
-		m.read.dest = (struct capsule_mem){d.addr, d.rkey, s->data->size};
+	if (!rc) {
+		const struct xremote c = rdma_remote(&s->call, s->crc, 0);
+
+		m.read.dest = name_data(s);
 		m.read.crc = (struct capsule_mem){c.addr, c.rkey, s->crc->size};
 		m.read.op = (struct capsule_bytes){op, (uint32_t)len};
-	}
-	if (!rc)
 		rc = rdma_send(&s->call, &s->send, &m);
-	free(op);
-	if (rc < 0) {
-		pthread_mutex_lock(&s->r->m.lock);
-		s->asked = false; /* nobody was told of the memory */
-		pthread_mutex_unlock(&s->r->m.lock);
-		meeting_lost(&s->r->m, rc, "a read cannot be sent");
 	}
+	free(op);
+	if (rc < 0)
+		not_sent(s, rc);
 }
 
 /* ---- slots for a request ---- */
@@ -230,18 +317,38 @@ static uint64_t whole_chunks(const struct rdma_r *r, uint64_t at, uint64_t end)
 	return (end + r->bpc - 1) / r->bpc * r->bpc - at / r->bpc * r->bpc;
 }
 
+/* Where the next request ends whose data go to the caller's memory; 0: they cannot. The node moves
+ * whole chunks: those that are wanted in part have no room there. */
+static uint64_t direct_end(const struct rdma_r *r)
+{
+	uint64_t end = (r->asked / READ_PIECE + 1) * READ_PIECE;
+
+	end = (end < r->end ? end : r->end) / r->bpc * r->bpc;
+	return r->memory && r->asked % r->bpc == 0 && end > r->asked ? end : 0;
+}
+
+/* How far one goes at most whose data go to a slot: behind a chunk of which a part is wanted they
+ * go to the caller's memory again. */
+static uint64_t copied_end(const struct rdma_r *r)
+{
+	const uint64_t end = (r->asked / r->bpc + 1) * r->bpc;
+
+	return r->memory && r->asked % r->bpc && end < r->end ? end : r->end;
+}
+
 /* Where a request at @at ends whose data go to a slot of @size, and their CRCs to one of any size.
  */
 static uint64_t request_end(const struct rdma_r *r, uint64_t at, uint32_t size)
 {
+	const uint64_t most = copied_end(r);
 	uint32_t piece = size == RDMA_BUF_BYTES ? READ_PIECE : size / 2;
 	uint64_t end;
 
 	if (piece / r->bpc > RDMA_BUF_BYTES / 4)
 		piece = RDMA_BUF_BYTES / 4;
 	end = (at / piece + 1) * piece;
-	if (end > r->end || (size < RDMA_BUF_BYTES && whole_chunks(r, at, r->end) <= size))
-		end = r->end;
+	if (end > most || (size < RDMA_BUF_BYTES && whole_chunks(r, at, most) <= size))
+		end = most;
 	return end;
 }
 
@@ -253,28 +360,60 @@ static void add_form(struct rdma_r *r, enum slot_class cls)
 	rdma_pair_form(&r->wanted, cls, rdma_crc_class(crcs));
 }
 
+/* The next request has the caller's memory for its data, and a slot for the CRCs. */
+static bool plan_direct(struct rdma_r *r)
+{
+	const uint64_t end = direct_end(r);
+	const uint64_t crcs = (end - r->asked) / r->bpc * 4;
+
+	if (!end)
+		return false;
+	r->wanted_window = rdma_window_get(&r->slot[0].call, r->memory);
+	if (!r->wanted_window)
+		return false;
+	r->wanted_end = end;
+	r->wanted.ask.form[r->wanted.ask.forms++] =
+		(struct pool_set){1, {{(uint8_t)rdma_crc_class(crcs), 1}}};
+	return true;
+}
+
 /* A short range wants a small slot and never a large one; a long one does with 64 KiB while those
  * of 1 MiB are short. */
 static void plan(struct rdma_r *r)
 {
-	const uint64_t bytes = whole_chunks(r, r->asked, r->end);
+	const uint64_t bytes = whole_chunks(r, r->asked, copied_end(r));
 	const enum slot_class cls = bytes <= RDMA_BUF_BYTES ? rdma_class(bytes) : SLOT_1M;
 
 	rdma_pair_init(&r->wanted, r->rdma, POOL_READ, &r->rop);
+	if (plan_direct(r))
+		return;
 	add_form(r, cls);
 	if (cls == SLOT_8K || (cls == SLOT_1M && r->bpc <= slot_class_size(SLOT_64K) / 4))
 		add_form(r, SLOT_64K);
+}
+
+/* What was planned, and has been got. */
+static void take_memory(struct rslot *s)
+{
+	struct rdma_r *r = s->r;
+	const bool direct = r->wanted_window;
+
+	s->window = r->wanted_window;
+	r->wanted_window = NULL;
+	s->data = direct ? NULL : r->wanted.slot[0];
+	s->crc = r->wanted.slot[!direct];
+	s->dest = direct ? r->dest + (r->asked - r->from) : NULL;
+	s->len = (uint32_t)((direct ? r->wanted_end : request_end(r, r->asked, s->data->size)) -
+			    r->asked);
 }
 
 static void make_request(struct rdma_r *r)
 {
 	struct rslot *s = slot_of(r, r->next);
 
-	s->data = r->wanted.slot[0];
-	s->crc = r->wanted.slot[1];
 	s->offset = r->asked;
 	s->made_for = r->bpc;
-	s->len = (uint32_t)(request_end(r, r->asked, s->data->size) - r->asked);
+	take_memory(s);
 	r->asked += s->len;
 	s->cancelled = false;
 	pthread_mutex_lock(&r->m.lock);
@@ -289,21 +428,13 @@ static void make_request(struct rdma_r *r)
 	send_request(s);
 }
 
-static void end_wait(struct rdma_r *r)
-{
-	reactor_timer_clear(rdma_reactor(r->rdma), &r->wait_over);
-	pthread_mutex_lock(&r->m.lock);
-	r->waits = false;
-	pthread_mutex_unlock(&r->m.lock);
-}
-
 static void on_wait_over(struct rtimer *t)
 {
 	struct rdma_r *r = container_of(t, struct rdma_r, wait_over);
 
 	if (r->wanted.granted)
 		return;
-	rdma_pair_end(&r->wanted);
+	unplan(r);
 	end_wait(r);
 	meeting_lost(&r->m, -ENOBUFS, "no buffer in time");
 }
@@ -344,6 +475,8 @@ static void ask_more(struct rdma_r *r, bool wait)
 		} else {
 			if (wait && r->next == r->freed)
 				begin_wait(r);
+			else
+				unplan(r);
 			return;
 		}
 	}
@@ -388,12 +521,13 @@ void rdma_r_release_run(struct rtask *t)
 	r->closed = true;
 	rdma_holder_remove(&r->holder);
 	reactor_timer_clear(rdma_reactor(r->rdma), &r->wait_over);
-	rdma_pair_end(&r->wanted);
+	unplan(r);
 	for (uint32_t i = 0; i < READ_SLOTS; i++) {
 		struct rslot *s = &r->slot[i];
 
-		if (s->data && s->asked) { /* unanswered: the node may still write to it */
-			rdma_quarantine(t->rdma, &s->call, s->data);
+		if (s->crc && s->asked) { /* unanswered: the node may still write to it */
+			if (s->data)
+				rdma_quarantine(t->rdma, &s->call, s->data);
 			rdma_quarantine(t->rdma, &s->call, s->crc);
 			s->data = s->crc = NULL;
 		} else {
@@ -457,6 +591,8 @@ void rdma_r_init(struct rdma_r *r)
 		r->slot[i].r = r;
 		r->slot[i].call.on_capsule = r_on_capsule;
 		r->slot[i].call.on_lost = r_on_lost;
+		r->slot[i].call.on_gone = r_on_gone;
+		r->slot[i].shut.done = r_on_shut;
 		r->slot[i].send.sent = r_on_sent;
 	}
 	r->holder.shed = r_shed;

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of others: an MR of its own on each device that is open, without rights of any peer, and
+ * windows that give one peer a stretch of it for a while. Opening and closing are work requests,
+ * verbs.c.
+ *
+ * All that takes the kernel's time is the control thread's: it registers what is asked for on the
+ * devices that are open, on a device that is opened what there is, and takes it off one that it
+ * closes. So no device goes while it is at work here. The reactor finds what is on a connection's
+ * device by one load. */
+#include <errno.h>
+#include <inttypes.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "common/base/log.h"
+#include "common/transport/verbs_internal.h"
+
+#define DEVS_MAX 32u
+
+struct verbs_window {
+	struct list link; /* on.spare; verbs_control.revoked */
+	struct vmemory_on *on;
+	struct verbs_window *next; /* in on.renewed */
+	struct ibv_mw *mw;         /* NULL: lost */
+	uint32_t rkey;
+	bool revoked; /* the reactor's */
+	struct xop bind_op;
+};
+
+struct vmemory_on { /* memory on one device */
+	struct vdev *dev;
+	struct ibv_mr *mr;
+	struct list spare;                      /* the reactor's */
+	_Atomic(struct verbs_window *) renewed; /* by the control thread, to be spare */
+	struct verbs_window window[VERBS_MEMORY_WINDOWS];
+};
+
+struct verbs_memory {
+	struct list link; /* verbs_control.memories */
+	struct verbs *v;
+	void *p;
+	size_t len;
+	uint32_t idx;    /* in verbs.memory */
+	bool ends;       /* what is asked for */
+	int rc;          /* of what was asked for; its text in @err */
+	struct err *err; /* likewise; may be NULL */
+	sem_t done;
+};
+
+/* ---- on one device, by the control thread ---- */
+
+/* By its new key it is known from now on. */
+static void bound(struct xop *op, int res)
+{
+	struct verbs_window *w = container_of(op, struct verbs_window, bind_op);
+
+	(void)res; /* a failure ends the connection */
+	if (!w->revoked)
+		w->mw->rkey = w->rkey;
+}
+
+static int new_window(struct verbs_window *w)
+{
+	w->mw = ibv_alloc_mw(w->on->dev->pd_out, IBV_MW_TYPE_2);
+	if (!w->mw)
+		return neg_errno();
+	w->rkey = w->mw->rkey;
+	return 0;
+}
+
+static void on_free(struct vmemory_on *on)
+{
+	for (uint32_t i = 0; i < VERBS_MEMORY_WINDOWS; i++)
+		if (on->window[i].mw)
+			(void)ibv_dealloc_mw(on->window[i].mw);
+	if (on->mr)
+		(void)ibv_dereg_mr(on->mr);
+	free(on);
+}
+
+static int can_have(const struct ibv_device_attr *attr, const struct ibv_context *ctx, size_t len,
+		    struct err *err)
+{
+	const char *name = ibv_get_device_name(ctx->device);
+
+	if (!(attr->device_cap_flags &
+	      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)))
+		return err_set(
+			err, -ENOTSUP,
+			"RDMA device %s has no memory windows (type 2), without which a data "
+			"node could write to all of the memory",
+			name);
+	if (len > attr->max_mr_size)
+		return err_set(err, -EINVAL,
+			       "RDMA device %s registers at most %" PRIu64 " bytes at once", name,
+			       attr->max_mr_size);
+	return 0;
+}
+
+/* Its text is for the caller of verbs_memory_new(), or for the log. */
+static int failed(const struct ibv_context *ctx, size_t len, int rc, struct err *err)
+{
+	const char *name = ibv_get_device_name(ctx->device);
+	struct rlimit most = {0};
+
+	if (rc != -ENOMEM && rc != -EAGAIN)
+		return err_sys(err, rc, "registering %zu bytes with RDMA device %s failed", len,
+			       name);
+	(void)getrlimit(RLIMIT_MEMLOCK, &most);
+	err_sys(err, -ENOMEM,
+		"registering %zu bytes with RDMA device %s failed (RLIMIT_MEMLOCK of %" PRIu64
+		" bytes counts all that is registered, the library's buffers too)",
+		len, name, (uint64_t)most.rlim_cur);
+	return err_cure(err, "raise the locked-memory limit (ulimit -l unlimited, "
+			     "LimitMEMLOCK=infinity) or register less");
+}
+
+/* What a peer gets of it, it gets by a window: the MR itself has no rights for them. */
+static int on_make(struct vmemory_on *on, const struct verbs_memory *m)
+{
+	on->mr = ibv_reg_mr(on->dev->pd_out, m->p, m->len,
+			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	if (!on->mr)
+		return neg_errno();
+	for (uint32_t i = 0; i < VERBS_MEMORY_WINDOWS; i++) {
+		struct verbs_window *w = &on->window[i];
+		int rc;
+
+		*w = (struct verbs_window){.on = on, .bind_op.done = bound};
+		rc = new_window(w);
+		if (rc < 0)
+			return rc;
+		list_add_tail(&on->spare, &w->link);
+	}
+	return 0;
+}
+
+static int put_on(struct vdev *d, const struct verbs_memory *m, struct err *err)
+{
+	struct vmemory_on *on;
+	int rc = can_have(&d->attr, d->ctx, m->len, err);
+
+	if (rc < 0)
+		return rc;
+	on = calloc(1, sizeof(*on));
+	if (!on)
+		return err_set(err, -ENOMEM, "out of memory");
+	on->dev = d;
+	list_init(&on->spare);
+	rc = on_make(on, m);
+	if (rc < 0) {
+		on_free(on);
+		return failed(d->ctx, m->len, rc, err);
+	}
+	atomic_store_explicit(&d->memory[m->idx], on, memory_order_release);
+	return 0;
+}
+
+static void take_off(struct vdev *d, uint32_t idx)
+{
+	struct vmemory_on *on = atomic_exchange(&d->memory[idx], NULL);
+
+	if (on)
+		on_free(on);
+}
+
+void vdev_memory_open(struct vdev *d)
+{
+	for (uint32_t i = 0; i < VERBS_MEMORIES; i++) {
+		struct err err = ERR_INIT;
+
+		if (d->v->memory[i] && put_on(d, d->v->memory[i], &err) < 0)
+			log_warn("op=rdma: registered memory is not on this device, what comes "
+				 "over it is copied: %s",
+				 err.text);
+	}
+}
+
+void vdev_memory_close(struct vdev *d)
+{
+	for (uint32_t i = 0; i < VERBS_MEMORIES; i++)
+		take_off(d, i);
+}
+
+/* ---- all devices, by the control thread ---- */
+
+static uint32_t devs_of(struct verbs *v, struct vdev *ret[DEVS_MAX])
+{
+	struct verbs_control *k = v->control;
+	uint32_t n = 0;
+
+	pthread_mutex_lock(&k->lock);
+	list_for_each (l, &k->cards) {
+		struct vdev *d = card_dev(v, container_of(l, struct vcard, link));
+
+		if (d && d->pd_out && n < DEVS_MAX) /* else it is closed, and may be freed */
+			ret[n++] = d;
+	}
+	pthread_mutex_unlock(&k->lock);
+	return n;
+}
+
+static int try_on(struct ibv_context *ctx, const struct verbs_memory *m)
+{
+	struct ibv_device_attr attr;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+	int rc = ret_code(ibv_query_device(ctx, &attr));
+
+	if (rc == 0)
+		rc = can_have(&attr, ctx, m->len, m->err);
+	else
+		rc = failed(ctx, m->len, rc, m->err);
+	if (rc < 0)
+		return rc;
+	pd = ibv_alloc_pd(ctx);
+	mr = pd ? ibv_reg_mr(pd, m->p, m->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND) : NULL;
+	if (!mr)
+		rc = failed(ctx, m->len, neg_errno(), m->err);
+	else
+		(void)ibv_dereg_mr(mr);
+	if (pd)
+		(void)ibv_dealloc_pd(pd);
+	return rc;
+}
+
+/* No device that is open does: tried on one that is not, so that the caller hears what is wrong
+ * with its memory. It is registered there when the device is opened. */
+static int try_somewhere(const struct verbs_memory *m)
+{
+	int n = 0, rc = -ENODEV;
+	struct ibv_context **all = rdma_get_devices(&n);
+
+	if (!all || !n)
+		err_set(m->err, rc, "no RDMA device works");
+	for (int i = 0; all && i < n && rc < 0; i++)
+		rc = try_on(all[i], m);
+	if (all)
+		rdma_free_devices(all);
+	return rc;
+}
+
+/* It is the memory that it does not do with, not the device. */
+static bool is_the_callers(int rc)
+{
+	return rc == -ENOMEM || rc == -EFAULT;
+}
+
+static int put_on_all(struct verbs_memory *m)
+{
+	struct vdev *devs[DEVS_MAX];
+	const uint32_t n = devs_of(m->v, devs);
+	uint32_t good = 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < n && !is_the_callers(rc); i++) {
+		if (atomic_load(&devs[i]->broken))
+			continue;
+		rc = put_on(devs[i], m, m->err);
+		good += rc == 0;
+	}
+	if (is_the_callers(rc)) {
+		for (uint32_t i = 0; i < n; i++)
+			take_off(devs[i], m->idx);
+		return rc;
+	}
+	return good ? 0 : try_somewhere(m);
+}
+
+static int memory_begin(struct verbs_memory *m)
+{
+	struct verbs_memory **at = m->v->memory;
+	int rc;
+
+	while (m->idx < VERBS_MEMORIES && at[m->idx])
+		m->idx++;
+	if (m->idx == VERBS_MEMORIES)
+		return err_set(m->err, -ENOSPC, "%u stretches of memory are registered, the most",
+			       VERBS_MEMORIES);
+	rc = put_on_all(m);
+	if (rc == 0)
+		at[m->idx] = m;
+	return rc;
+}
+
+static void memory_end(struct verbs_memory *m)
+{
+	struct vdev *devs[DEVS_MAX];
+	const uint32_t n = devs_of(m->v, devs);
+
+	for (uint32_t i = 0; i < n; i++)
+		take_off(devs[i], m->idx);
+	m->v->memory[m->idx] = NULL;
+}
+
+/* Its queue pair has failed: for use with another one it is made anew. */
+static void renew(struct verbs_window *w)
+{
+	(void)ibv_dealloc_mw(w->mw);
+	if (new_window(w) < 0)
+		return; /* lost */
+	w->next = atomic_load(&w->on->renewed);
+	while (!atomic_compare_exchange_weak(&w->on->renewed, &w->next, w))
+		;
+}
+
+bool vmemory_turn(struct verbs_control *k)
+{
+	struct list *w, *l;
+
+	pthread_mutex_lock(&k->lock);
+	w = list_pop(&k->revoked); /* first: the memory may be about to end */
+	l = w ? NULL : list_pop(&k->memories);
+	pthread_mutex_unlock(&k->lock);
+	if (w)
+		renew(container_of(w, struct verbs_window, link));
+	if (l) {
+		struct verbs_memory *m = container_of(l, struct verbs_memory, link);
+
+		if (m->ends)
+			memory_end(m);
+		else
+			m->rc = memory_begin(m);
+		sem_post(&m->done);
+	}
+	return w || l;
+}
+
+/* ---- any other thread ---- */
+
+static void ask(struct verbs_memory *m)
+{
+	struct verbs_control *k = m->v->control;
+
+	pthread_mutex_lock(&k->lock);
+	list_add_tail(&k->memories, &m->link);
+	control_wake(k);
+	pthread_mutex_unlock(&k->lock);
+	while (sem_wait(&m->done) < 0)
+		; /* EINTR */
+}
+
+int verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
+		     struct err *err)
+{
+	struct verbs_memory *m = calloc(1, sizeof(*m));
+	int rc;
+
+	if (!m)
+		return err_set(err, -ENOMEM, "out of memory");
+	*m = (struct verbs_memory){.v = v, .p = p, .len = len, .err = err};
+	(void)sem_init(&m->done, 0, 0);
+	ask(m);
+	m->err = NULL;
+	rc = m->rc;
+	if (rc < 0) {
+		(void)sem_destroy(&m->done);
+		free(m);
+		return rc;
+	}
+	*ret = m;
+	return 0;
+}
+
+void verbs_memory_free(struct verbs_memory *m)
+{
+	if (!m)
+		return;
+	m->ends = true;
+	ask(m);
+	(void)sem_destroy(&m->done);
+	free(m);
+}
+
+/* ---- the reactor ---- */
+
+static void take_renewed(struct vmemory_on *on)
+{
+	struct verbs_window *w = atomic_exchange(&on->renewed, NULL);
+
+	while (w) {
+		struct verbs_window *next = w->next;
+
+		w->revoked = false;
+		list_add_tail(&on->spare, &w->link);
+		w = next;
+	}
+}
+
+struct verbs_window *verbs_window_get(const struct verbs_memory *m, const struct xconn *x)
+{
+	const struct vconn *c = (const struct vconn *)x;
+	struct vmemory_on *on = atomic_load_explicit(&c->dev->memory[m->idx], memory_order_acquire);
+	struct list *l;
+
+	if (!on)
+		return NULL;
+	if (list_empty(&on->spare))
+		take_renewed(on);
+	l = list_pop(&on->spare);
+	return l ? container_of(l, struct verbs_window, link) : NULL;
+}
+
+void verbs_window_put(struct verbs_window *w)
+{
+	list_add_tail(&w->on->spare, &w->link);
+}
+
+void verbs_window_revoke(struct verbs_window *w)
+{
+	struct verbs_control *k = w->on->dev->v->control;
+
+	w->revoked = true;
+	pthread_mutex_lock(&k->lock);
+	list_add_tail(&k->revoked, &w->link);
+	control_wake(k);
+	pthread_mutex_unlock(&k->lock);
+}
+
+struct xremote verbs_window_open(struct xconn *x, struct verbs_window *w, void *p, uint32_t len)
+{
+	struct vconn *c = (struct vconn *)x;
+
+	/* the last eight bits are the owner's: what named it before does not any more */
+	w->rkey = ibv_inc_rkey(w->rkey);
+	vconn_submit(c, &c->txq, &w->bind_op,
+		     (struct vreq){.kind = V_BIND,
+				   .ptr = w,
+				   .addr = (uintptr_t)p,
+				   .rkey = w->rkey,
+				   .len = len});
+	return (struct xremote){(uintptr_t)p, w->rkey};
+}
+
+void verbs_window_close(struct xconn *x, struct verbs_window *w, struct xop *op)
+{
+	struct vconn *c = (struct vconn *)x;
+
+	vconn_submit(c, &c->txq, op, (struct vreq){.kind = V_UNBIND, .rkey = w->rkey});
+}
+
+void vwindow_bind_wr(const struct vreq *q, struct ibv_send_wr *wr)
+{
+	const struct verbs_window *w = q->ptr;
+
+	wr->opcode = IBV_WR_BIND_MW;
+	wr->bind_mw.mw = w->mw;
+	wr->bind_mw.rkey = q->rkey;
+	wr->bind_mw.bind_info = (struct ibv_mw_bind_info){
+		.mr = w->on->mr,
+		.addr = q->addr,
+		.length = q->len,
+		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE,
+	};
+}

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is no slot, on devices that come and go; the devices are played. What must hold: each
+ * device that is open has it, also one that is opened later or again, and one that is closed has
+ * nothing of it; who registers hears what is wrong, and then nothing is left; a window whose
+ * connection was lost is made anew by the control thread. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/log.h"
+#include "common/transport/verbs_internal.h"
+
+#define LEN (1u << 20)
+
+/* ---- devices ---- */
+
+struct device {
+	struct ibv_context ctx; /* first */
+	struct ibv_device device;
+	struct vcard card;
+	struct vdev d; /* as one reactor uses it */
+	bool no_windows;
+	int reg_errno;
+	uint32_t mrs, mws, pds, tried; /* alive; registered in vain */
+};
+
+static struct device dev[2];
+static uint32_t listed; /* of these librdmacm lists */
+static struct verbs_control control;
+static struct verbs v;
+static pthread_t thread;
+static pthread_mutex_t turning = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool stop;
+static uint8_t mem[16];
+static struct ibv_mw *newest;
+
+struct ibv_context **__wrap_rdma_get_devices(int *n);
+void __wrap_rdma_free_devices(struct ibv_context **all);
+int __wrap_ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr);
+struct ibv_pd *__wrap_ibv_alloc_pd(struct ibv_context *ctx);
+int __wrap_ibv_dealloc_pd(struct ibv_pd *pd);
+struct ibv_mr *__wrap_ibv_reg_mr(struct ibv_pd *pd, void *p, size_t len, int access);
+int __wrap_ibv_dereg_mr(struct ibv_mr *mr);
+
+static struct device *device_of(struct ibv_context *ctx)
+{
+	return (struct device *)ctx;
+}
+
+struct ibv_context **__wrap_rdma_get_devices(int *n)
+{
+	struct ibv_context **all = calloc(3, sizeof(struct ibv_context *));
+
+	for (uint32_t i = 0; i < listed; i++)
+		all[i] = &dev[i].ctx;
+	*n = (int)listed;
+	return all;
+}
+
+void __wrap_rdma_free_devices(struct ibv_context **all)
+{
+	free(all);
+}
+
+int __wrap_ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
+{
+	*attr = (struct ibv_device_attr){.max_mr_size = 1ull << 40};
+	if (!device_of(ctx)->no_windows)
+		attr->device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+	return 0;
+}
+
+struct ibv_pd *__wrap_ibv_alloc_pd(struct ibv_context *ctx)
+{
+	struct ibv_pd *pd = calloc(1, sizeof(*pd));
+
+	pd->context = ctx;
+	device_of(ctx)->pds++;
+	return pd;
+}
+
+int __wrap_ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	device_of(pd->context)->pds--;
+	free(pd);
+	return 0;
+}
+
+struct ibv_mr *__wrap_ibv_reg_mr(struct ibv_pd *pd, void *p, size_t len, int access)
+{
+	struct device *d = device_of(pd->context);
+	struct ibv_mr *mr;
+
+	/* no peer has a right by the key of all of it */
+	assert_int_equal(access, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	if (d->reg_errno) {
+		errno = d->reg_errno;
+		return NULL;
+	}
+	mr = calloc(1, sizeof(*mr));
+	mr->context = pd->context;
+	mr->addr = p;
+	mr->length = len;
+	d->mrs++;
+	d->tried += pd != d->d.pd_out;
+	return mr;
+}
+
+int __wrap_ibv_dereg_mr(struct ibv_mr *mr)
+{
+	device_of(mr->context)->mrs--;
+	free(mr);
+	return 0;
+}
+
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct ibv_mw *mw = calloc(1, sizeof(*mw));
+
+	assert_int_equal(type, IBV_MW_TYPE_2);
+	mw->context = pd->context;
+	mw->rkey = 0x100;
+	device_of(pd->context)->mws++;
+	newest = mw;
+	return mw;
+}
+
+static int dealloc_mw(struct ibv_mw *mw)
+{
+	device_of(mw->context)->mws--;
+	free(mw);
+	return 0;
+}
+
+/* ---- the control thread, and what opens and closes ---- */
+
+static void *control_main(void *arg)
+{
+	uint64_t n;
+
+	(void)arg;
+	while (!atomic_load(&stop)) {
+		(void)!read(control.wake, &n, sizeof(n));
+		pthread_mutex_lock(&turning);
+		pthread_mutex_lock(&control.lock);
+		control.woken = false;
+		pthread_mutex_unlock(&control.lock);
+		while (vmemory_turn(&control))
+			;
+		pthread_mutex_unlock(&turning);
+	}
+	return NULL;
+}
+
+static void opens(struct device *d)
+{
+	d->d = (struct vdev){.v = &v, .ctx = &d->ctx};
+	d->d.pd_out = ibv_alloc_pd(&d->ctx);
+	(void)ibv_query_device(&d->ctx, &d->d.attr);
+	vdev_memory_open(&d->d);
+	pthread_mutex_lock(&control.lock);
+	list_add_tail(&d->card.devs, &d->d.card_link);
+	pthread_mutex_unlock(&control.lock);
+}
+
+static void closes(struct device *d)
+{
+	vdev_memory_close(&d->d);
+	ibv_dealloc_pd(d->d.pd_out);
+	d->d.pd_out = NULL;
+}
+
+static void is_forgotten(struct device *d)
+{
+	list_del(&d->d.card_link);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(dev, 0, sizeof(dev));
+	memset(&v, 0, sizeof(v));
+	memset(&control, 0, sizeof(control));
+	control.wake = eventfd(0, EFD_CLOEXEC);
+	pthread_mutex_init(&control.lock, NULL);
+	list_init(&control.cards);
+	list_init(&control.memories);
+	list_init(&control.revoked);
+	v.control = &control;
+	listed = 2;
+	for (uint32_t i = 0; i < 2; i++) {
+		struct device *d = &dev[i];
+
+		d->ctx.device = &d->device;
+		snprintf(d->device.name, sizeof(d->device.name), "card%u", i);
+		d->ctx.ops.alloc_mw = alloc_mw;
+		d->ctx.ops.dealloc_mw = dealloc_mw;
+		d->card.ctx = &d->ctx;
+		list_init(&d->card.devs);
+		list_add_tail(&control.cards, &d->card.link);
+	}
+	atomic_store(&stop, false);
+	return pthread_create(&thread, NULL, control_main, NULL);
+}
+
+static int teardown(void **state)
+{
+	const uint64_t one = 1;
+	int left = 0;
+
+	(void)state;
+	atomic_store(&stop, true);
+	(void)!write(control.wake, &one, sizeof(one));
+	pthread_join(thread, NULL);
+	for (uint32_t i = 0; i < 2; i++) {
+		if (dev[i].d.pd_out)
+			closes(&dev[i]);
+		left += (int)(dev[i].mrs + dev[i].mws + dev[i].pds);
+	}
+	close(control.wake);
+	pthread_mutex_destroy(&control.lock);
+	return left;
+}
+
+static struct verbs_memory *must_have(void)
+{
+	struct err err = ERR_INIT;
+	struct verbs_memory *m = NULL;
+
+	if (verbs_memory_new(&v, mem, LEN, &m, &err) < 0)
+		fail_msg("%s", err.text);
+	return m;
+}
+
+static int refused(struct err *ret_err)
+{
+	struct verbs_memory *m = NULL;
+	const int rc = verbs_memory_new(&v, mem, LEN, &m, ret_err);
+
+	assert_null(m);
+	assert_true(ret_err->text[0]);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_true(!dev[i].mrs && !dev[i].mws);
+	return rc;
+}
+
+static bool has_all(const struct device *d)
+{
+	return d->mrs == 1 && d->mws == VERBS_MEMORY_WINDOWS;
+}
+
+static uint32_t windows_there(struct verbs_memory *m, struct device *d)
+{
+	struct vconn c = {.dev = &d->d};
+	struct verbs_window *w[VERBS_MEMORY_WINDOWS + 1];
+	uint32_t n = 0, i;
+
+	while (n <= VERBS_MEMORY_WINDOWS && (w[n] = verbs_window_get(m, &c.x)))
+		n++;
+	for (i = 0; i < n; i++)
+		verbs_window_put(w[i]);
+	return n;
+}
+
+/* ---- tests ---- */
+
+static void before_a_device_is_opened_it_is_tried_on_one(void **state)
+{
+	struct verbs_memory *m = must_have();
+
+	(void)state;
+	assert_int_equal(dev[0].tried, 1);
+	assert_int_equal(dev[0].mrs + dev[1].mrs + dev[0].pds, 0);
+	opens(&dev[1]); /* not the one that it was tried on */
+	assert_true(has_all(&dev[1]));
+	assert_int_equal(windows_there(m, &dev[1]), VERBS_MEMORY_WINDOWS);
+	verbs_memory_free(m);
+	assert_int_equal(dev[1].mrs + dev[1].mws, 0);
+}
+
+static void each_open_device_has_it(void **state)
+{
+	struct verbs_memory *m;
+
+	(void)state;
+	opens(&dev[0]);
+	m = must_have();
+	assert_true(has_all(&dev[0]) && !dev[0].tried);
+	assert_int_equal(dev[1].mrs, 0);
+	opens(&dev[1]);
+	assert_true(has_all(&dev[1]));
+	verbs_memory_free(m);
+	m = must_have();
+	assert_true(has_all(&dev[0]) && has_all(&dev[1]));
+	verbs_memory_free(m);
+	assert_int_equal(dev[0].mrs + dev[0].mws + dev[1].mrs + dev[1].mws, 0);
+}
+
+static void a_device_goes_with_what_is_on_it_and_comes_back_with_it(void **state)
+{
+	struct verbs_memory *m;
+
+	(void)state;
+	opens(&dev[0]);
+	opens(&dev[1]);
+	m = must_have();
+	closes(&dev[0]);
+	assert_int_equal(dev[0].mrs + dev[0].mws, 0);
+	assert_true(has_all(&dev[1]));
+	assert_int_equal(windows_there(m, &dev[0]), 0);
+	is_forgotten(&dev[0]);
+	opens(&dev[0]);
+	assert_true(has_all(&dev[0]));
+	assert_int_equal(windows_there(m, &dev[0]), VERBS_MEMORY_WINDOWS);
+	verbs_memory_free(m);
+}
+
+/* Its reactor may free it at any moment. */
+static void a_device_that_is_closed_is_left_alone(void **state)
+{
+	struct verbs_memory *m, *other;
+
+	(void)state;
+	opens(&dev[0]);
+	opens(&dev[1]);
+	m = must_have();
+	closes(&dev[0]);
+	other = must_have();
+	assert_int_equal(dev[0].mrs, 0);
+	verbs_memory_free(other);
+	atomic_store(&dev[1].d.broken, true); /* not closed yet */
+	verbs_memory_free(m);
+	assert_int_equal(dev[1].mrs + dev[1].mws, 0);
+	m = must_have(); /* there is another one, or the same soon */
+	assert_int_equal(dev[1].mrs, 0);
+	verbs_memory_free(m);
+	is_forgotten(&dev[0]);
+}
+
+static void a_device_without_windows_has_it_not(void **state)
+{
+	struct err err = ERR_INIT;
+	struct verbs_memory *m;
+
+	(void)state;
+	dev[0].no_windows = true;
+	opens(&dev[0]);
+	m = must_have(); /* the other one has */
+	assert_int_equal(dev[0].mrs, 0);
+	assert_int_equal(windows_there(m, &dev[0]), 0);
+	opens(&dev[1]);
+	assert_int_equal(windows_there(m, &dev[1]), VERBS_MEMORY_WINDOWS);
+	verbs_memory_free(m);
+	m = must_have();
+	assert_true(has_all(&dev[1]));
+	verbs_memory_free(m);
+	closes(&dev[0]);
+	is_forgotten(&dev[0]);
+	closes(&dev[1]);
+	is_forgotten(&dev[1]);
+	dev[1].no_windows = true;
+	assert_int_equal(refused(&err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "card1 has no memory windows"));
+	listed = 0;
+	assert_int_equal(refused(&err), -ENODEV);
+}
+
+static void who_may_lock_no_more_is_told_so(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	dev[0].reg_errno = dev[1].reg_errno = ENOMEM;
+	assert_int_equal(refused(&err), -ENOMEM);
+	assert_non_null(strstr(err.text, "RLIMIT_MEMLOCK of "));
+	assert_non_null(strstr(err.text, "ulimit -l"));
+	dev[0].reg_errno = 0;
+	opens(&dev[0]);
+	opens(&dev[1]);
+	assert_int_equal(refused(&err), -ENOMEM); /* and it is off the first one again */
+	dev[1].reg_errno = EFAULT;
+	assert_int_equal(refused(&err), -EFAULT);
+	dev[1].reg_errno = EIO; /* it is about to go */
+	verbs_memory_free(must_have());
+}
+
+/* What comes over that device is copied. */
+static void a_device_that_is_opened_later_may_refuse(void **state)
+{
+	struct verbs_memory *m = must_have();
+
+	(void)state;
+	dev[0].reg_errno = ENOMEM;
+	opens(&dev[0]);
+	assert_int_equal(windows_there(m, &dev[0]), 0);
+	assert_int_equal(dev[0].mrs + dev[0].mws, 0);
+	verbs_memory_free(m);
+}
+
+static void a_window_whose_connection_is_lost_is_made_anew(void **state)
+{
+	struct vconn c = {.dev = &dev[0].d, .error = -EIO};
+	struct verbs_window *w;
+	struct verbs_memory *m;
+	uint32_t there, rkey;
+	bool turned;
+
+	(void)state;
+	opens(&dev[0]);
+	m = must_have();
+	w = verbs_window_get(m, &c.x);
+	pthread_mutex_lock(&turning); /* the control thread is busy */
+	verbs_window_revoke(w);
+	there = windows_there(m, &dev[0]);
+	turned = vmemory_turn(&control);
+	/* what was queued comes home, and touches nothing that the control thread may have */
+	(void)verbs_window_open(&c.x, w, mem, 1);
+	rkey = newest->rkey;
+	pthread_mutex_unlock(&turning);
+	assert_int_equal(there, VERBS_MEMORY_WINDOWS - 1);
+	assert_true(turned);
+	assert_int_equal(rkey, 0x100);
+	assert_int_equal(dev[0].mws, VERBS_MEMORY_WINDOWS);
+	for (uint32_t i = 0; i < VERBS_MEMORY_WINDOWS; i++)
+		assert_non_null(verbs_window_get(m, &c.x));
+	assert_null(verbs_window_get(m, &c.x));
+	verbs_memory_free(m);
+	assert_int_equal(dev[0].mws, 0);
+}
+
+static void so_many_are_there_at_most(void **state)
+{
+	struct verbs_memory *m[VERBS_MEMORIES];
+	struct verbs_memory *none = NULL;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	for (uint32_t i = 0; i < VERBS_MEMORIES; i++)
+		m[i] = must_have();
+	assert_int_equal(verbs_memory_new(&v, mem, LEN, &none, &err), -ENOSPC);
+	verbs_memory_free(m[7]);
+	m[7] = must_have();
+	for (uint32_t i = 0; i < VERBS_MEMORIES; i++)
+		verbs_memory_free(m[i]);
+}
+
+int main(void)
+{
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(before_a_device_is_opened_it_is_tried_on_one),
+		CASE(each_open_device_has_it),
+		CASE(a_device_goes_with_what_is_on_it_and_comes_back_with_it),
+		CASE(a_device_that_is_closed_is_left_alone),
+		CASE(a_device_without_windows_has_it_not),
+		CASE(who_may_lock_no_more_is_told_so),
+		CASE(a_device_that_is_opened_later_may_refuse),
+		CASE(a_window_whose_connection_is_lost_is_made_anew),
+		CASE(so_many_are_there_at_most),
+	};
+
+	log_init("verbs_window_test", LOG_ERROR);
+	return cmocka_run_group_tests_name("verbs_window", tests, NULL, NULL);
+}
