@@ -23,11 +23,12 @@ DFS_API void dfs_buf_free(struct dfs *fs, void *buf);
  * (bytes-per-checksum) of which a part is read, and what is more than 24 requests of 512 KiB at a
  * time. dfs_counters.read_rdma_copied counts the copies, read_tcp what came by TCP. Writes copy as
  * ever. Such a dfs_read() does not read ahead: long ones are the faster.
- * A data node can write to the bytes of a request, and to nothing else, from when it is asked until
- * its answer is there, by the connection that it was asked on. When a read returns, with whatever
- * result, no node can write to its buffer any more. That may take some seconds more when a node is
- * silent: its connection is ended first. CRCs are checked in the buffer: until a read has returned
- * a count, and after it has failed, the buffer holds anything.
+ * A data node can write to the bytes of a request, and to nothing else, from when it is asked
+ * until its answer is there, by the connection that it was asked on. (Soft RoCE, rdma_rxe, looks
+ * at the bounds of the registered stretch alone.) When a read returns, with whatever result, no
+ * node can write to its buffer any more. That may take some seconds more when a node is silent:
+ * its connection is ended first. CRCs are checked in the buffer: until a read has returned a
+ * count, and after it has failed, the buffer holds anything.
  * It may be called before anything has been read. The memory is on each device from when the device
  * is first used, or used again after it had gone. While a device is away, reads go on over another
  * one or by TCP. A device that cannot have it (no memory windows of type 2, or the limit of locked
@@ -35,12 +36,14 @@ DFS_API void dfs_buf_free(struct dfs *fs, void *buf);
  * The pages are pinned: keep them mapped until dfs_mem_unregister(). After a fork() only the parent
  * may use the library; the child has a copy of the memory, to which no node writes. (Linux before
  * 5.12 has no such copy: there, do not fork.) dfs_disconnect() unregisters what is left.
- * This takes as long as pinning, and may start the threads for RDMA. At most 256 stretches are
- * registered at a time. Fails with -ENOTSUP dfs.client.rdma is off, or no device has memory
- * windows; -ENODEV no RDMA device; -EEXIST it overlaps memory that is registered; -ENOSPC 256
- * stretches are; -EINVAL 0 bytes, or more than a device registers at once; -EFAULT it is no memory
- * that can be written to; -ENOMEM, also for the limit of locked memory: the text names the limit
- * and how to raise it.
+ * This takes as long as pinning, and may start the threads for RDMA. Meanwhile, and while a device
+ * that is used first pins it again, this client makes no other connection by RDMA: a node that is
+ * asked then may be read by TCP for a minute. So register large memory before reading, and read a
+ * little once. At most 256 stretches are registered at a time. Fails with -ENOTSUP dfs.client.rdma
+ * is off, or no device has memory windows; -ENODEV no RDMA device; -EEXIST it overlaps memory that
+ * is registered; -ENOSPC 256 stretches are; -EINVAL 0 bytes, or more than a device registers at
+ * once; -EFAULT it is no memory that can be written to; -ENOMEM, also for the limit of locked
+ * memory: the text names the limit and how to raise it.
  */
 DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_err *err);
 /** @buf as it was registered. Beside a call that reads into it, or while it is being registered:

@@ -71,11 +71,15 @@ static int new_window(struct verbs_window *w)
 
 static void on_free(struct vmemory_on *on)
 {
+	bool is_off = true;
+
 	for (uint32_t i = 0; i < VERBS_MEMORY_WINDOWS; i++)
-		if (on->window[i].mw)
-			(void)ibv_dealloc_mw(on->window[i].mw);
-	if (on->mr)
-		(void)ibv_dereg_mr(on->mr);
+		if (on->window[i].mw && ibv_dealloc_mw(on->window[i].mw))
+			is_off = false;
+	if (on->mr && ibv_dereg_mr(on->mr))
+		is_off = false;
+	if (!is_off)
+		log_error("op=rdma: a device does not let go of registered memory");
 	free(on);
 }
 
@@ -165,15 +169,20 @@ static void take_off(struct vdev *d, uint32_t idx)
 		on_free(on);
 }
 
+static void tell_refused(const struct err *err)
+{
+	log_warn(
+		"op=rdma: registered memory is not on this device, what comes over it is copied%s%s",
+		err ? ": " : "", err ? err->text : "");
+}
+
 void vdev_memory_open(struct vdev *d)
 {
 	for (uint32_t i = 0; i < VERBS_MEMORIES; i++) {
 		struct err err = ERR_INIT;
 
 		if (d->v->memory[i] && put_on(d, d->v->memory[i], &err) < 0)
-			log_warn("op=rdma: registered memory is not on this device, what comes "
-				 "over it is copied: %s",
-				 err.text);
+			tell_refused(&err);
 	}
 }
 
@@ -199,6 +208,12 @@ static uint32_t devs_of(struct verbs *v, struct vdev *ret[DEVS_MAX])
 	}
 	pthread_mutex_unlock(&k->lock);
 	return n;
+}
+
+/* It is the memory that it does not do with, not the device. */
+static bool is_the_callers(int rc)
+{
+	return rc == -ENOMEM || rc == -EFAULT;
 }
 
 static int try_on(struct ibv_context *ctx, const struct verbs_memory *m)
@@ -234,17 +249,11 @@ static int try_somewhere(const struct verbs_memory *m)
 
 	if (!all || !n)
 		err_set(m->err, rc, "no RDMA device works");
-	for (int i = 0; all && i < n && rc < 0; i++)
+	for (int i = 0; all && i < n && rc < 0 && !is_the_callers(rc); i++)
 		rc = try_on(all[i], m);
 	if (all)
 		rdma_free_devices(all);
 	return rc;
-}
-
-/* It is the memory that it does not do with, not the device. */
-static bool is_the_callers(int rc)
-{
-	return rc == -ENOMEM || rc == -EFAULT;
 }
 
 static int put_on_all(struct verbs_memory *m)
@@ -259,6 +268,8 @@ static int put_on_all(struct verbs_memory *m)
 			continue;
 		rc = put_on(devs[i], m, m->err);
 		good += rc == 0;
+		if (rc < 0 && !is_the_callers(rc))
+			tell_refused(m->err);
 	}
 	if (is_the_callers(rc)) {
 		for (uint32_t i = 0; i < n; i++)
@@ -297,9 +308,10 @@ static void memory_end(struct verbs_memory *m)
 /* Its queue pair has failed: for use with another one it is made anew. */
 static void renew(struct verbs_window *w)
 {
-	(void)ibv_dealloc_mw(w->mw);
-	if (new_window(w) < 0)
-		return; /* lost */
+	if (ibv_dealloc_mw(w->mw) || new_window(w) < 0) {
+		log_warn("op=rdma: a window to registered memory is lost; more is copied");
+		return;
+	}
 	w->next = atomic_load(&w->on->renewed);
 	while (!atomic_compare_exchange_weak(&w->on->renewed, &w->next, w))
 		;

@@ -167,6 +167,8 @@ static int go_on_otherwise(struct loc_r *l, int why, struct err *err)
 	count_add(&l->fs->count.local_fallbacks, 1);
 	s.offset = l->at;
 	s.len = l->end - l->at;
+	if (s.dest)
+		s.dest = (uint8_t *)s.dest + (l->at - l->setup.offset);
 	rc = stream_open_network(l->fs, &s, l->start, &l->instead, err);
 	if (rc == 0)
 		l->base.counter = l->instead->counter;

@@ -67,6 +67,19 @@ static void arm(enum crc_type type, uint32_t bpc)
 	free(meta);
 }
 
+/* What was asked of the network at last. */
+static struct read_setup asked;
+int __real_stream_open_network(struct dfs *f, const struct read_setup *r, bool start,
+			       struct rstream **ret, struct err *err);
+int __wrap_stream_open_network(struct dfs *f, const struct read_setup *r, bool start,
+			       struct rstream **ret, struct err *err);
+int __wrap_stream_open_network(struct dfs *f, const struct read_setup *r, bool start,
+			       struct rstream **ret, struct err *err)
+{
+	asked = *r;
+	return __real_stream_open_network(f, r, start, ret, err);
+}
+
 static int open_range(uint64_t offset, uint64_t len, struct rstream **ret)
 {
 	static Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
@@ -74,7 +87,7 @@ static int open_range(uint64_t offset, uint64_t len, struct rstream **ret)
 	static Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
 	static Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
 	static Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
-	struct read_setup r = {.lb = &lb, .offset = offset, .len = len};
+	struct read_setup r = {.lb = &lb, .offset = offset, .len = len, .dest = got};
 
 	id.ipaddr = "127.0.0.1";
 	id.hostname = id.datanodeuuid = token.kind = token.service = "";
@@ -161,7 +174,9 @@ static void what_does_not_fit_is_not_read(void **state)
 	arm(CRC_CRC32C, 512);
 	assert_int_equal(ftruncate(rep->fd, 100000), 0); /* cut after it was passed */
 	assert_int_equal(read_range(0, 99840, LEN), 0);
-	assert_int_equal(read_range(0, LEN, LEN), -ECONNREFUSED);
+	assert_int_equal(read_range(0, LEN, 50000), -ECONNREFUSED);
+	assert_true(asked.offset > 0 && asked.offset + asked.len == LEN);
+	assert_ptr_equal(asked.dest, got + asked.offset); /* not over what was read */
 }
 
 static void without_checksums_when_that_is_asked_for(void **state)
