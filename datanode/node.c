@@ -35,11 +35,22 @@ static void tell_placement(const struct placement *p, uint32_t reactor)
 	log_info("op=place reactor=%u cpus=%s memory_node=%s: %s", reactor, cpus, node, p->why);
 }
 
+/* Whoever polls there takes the time of another one, for which it may be waiting. */
+static bool is_crowded(const struct dn_options *o)
+{
+	if (!o->place.bound || o->reactors <= (uint32_t)CPU_COUNT(&o->place.cpus))
+		return false;
+	log_warn("op=place: %u reactors share %d processors, so none of them polls; "
+		 "set dfs.rdma.reactors=%d, or give them more by dfs.rdma.cpus",
+		 o->reactors, CPU_COUNT(&o->place.cpus), CPU_COUNT(&o->place.cpus));
+	return true;
+}
+
 static int start_reactors(struct node *n, struct err *err)
 {
 	struct reactor_opts o = {.name = "dn-reactor",
 				 .offload_threads = OFFLOAD_THREADS,
-				 .spin_us = n->opts.spin_us};
+				 .spin_us = is_crowded(&n->opts) ? 0 : n->opts.spin_us};
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < n->opts.reactors; i++) {

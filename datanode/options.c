@@ -45,6 +45,8 @@ static int read_reactors(const struct conf *conf, struct dn_options *o, struct e
 	if (n > DN_REACTORS_MAX)
 		return err_set(err, -EINVAL, "dfs.rdma.reactors is %lu; at most %d are possible",
 			       (unsigned long)n, DN_REACTORS_MAX);
+	if (o->place.each && cores > CPU_COUNT(&o->place.cpus))
+		cores = CPU_COUNT(&o->place.cpus);
 	if (!n)
 		n = cores < 1 ? 1 : cores > REACTORS_AUTO_MAX ? REACTORS_AUTO_MAX : (uint64_t)cores;
 	o->reactors = (uint32_t)n;
@@ -133,11 +135,11 @@ int dn_options_read(const struct conf *conf, struct dn_options *ret, struct err 
 		rc = read_addr(conf, "dfs.datanode.http.address", "0.0.0.0:9864", &ret->http_addr,
 			       err);
 	if (!rc)
+		rc = placement_read(conf, "/sys", &ret->place, err);
+	if (!rc)
 		rc = read_reactors(conf, ret, err);
 	if (!rc)
 		rc = verbs_polling_read(conf, &ret->spin_us, err);
-	if (!rc)
-		rc = placement_read(conf, "/sys", &ret->place, err);
 	if (!rc)
 		rc = read_store(conf, ret, err);
 	if (!rc)

@@ -113,10 +113,11 @@ static bool first_card(const char *sysfs, char *ret, size_t len)
 static void near_card(const char *sysfs, const cpu_set_t *usable, struct placement *p)
 {
 	char card[64], dir[480], line[4096];
-	cpu_set_t cpus;
+	cpu_set_t nodes, cpus;
 	int node;
 
-	if (!read_line(sysfs, "devices/system/node/node1/cpulist", line, sizeof(line)) ||
+	if (!read_line(sysfs, "devices/system/node/online", line, sizeof(line)) ||
+	    placement_parse(line, &nodes) || CPU_COUNT(&nodes) < 2 ||
 	    !first_card(sysfs, card, sizeof(card)))
 		return;
 	(void)snprintf(dir, sizeof(dir), "%s/class/infiniband/%s/device", sysfs, card);
@@ -125,10 +126,12 @@ static void near_card(const char *sysfs, const cpu_set_t *usable, struct placeme
 		return;
 	if (!read_line(dir, "local_cpulist", line, sizeof(line)) || placement_parse(line, &cpus))
 		return;
-	p->near_node = (uint32_t)node + 1;
-	(void)snprintf(p->why, sizeof(p->why), "%.40s is at node %d", card, node);
 	CPU_AND(&p->cpus, &cpus, usable);
 	p->bound = CPU_COUNT(&p->cpus);
+	if (!p->bound) /* memory near the threads does more than memory near the card */
+		return;
+	p->near_node = (uint32_t)node + 1;
+	(void)snprintf(p->why, sizeof(p->why), "%.40s is at node %d", card, node);
 }
 
 int placement_read(const struct conf *c, const char *sysfs, struct placement *ret, struct err *err)

@@ -12,9 +12,8 @@
 #include "common/reactor/reactor_internal.h"
 
 /* Of the kernel, for requests on files that cannot be done without waiting: those on a disk that
- * hangs keep theirs, and all files of a ring share them. One is made when the others wait. Whoever
- * submits such requests bounds them for each disk (datanode/block/disk_workers.h): so many are
- * there that no disk has to wait for another one's. */
+ * hangs keep theirs, and all files of a ring share them. One is made when the others wait. Reads
+ * are bounded for each disk (datanode/block/disk_workers.h); syncs are not. */
 #define IO_WORKERS 512
 #define CQ_PER_SQ 4 /* room for multishots and bursts; overflow costs, but loses nothing (NODROP) */
 #define CQE_BATCH 256

@@ -19,6 +19,16 @@ static bool by_worker(const struct rpiece *b)
 	return b->r->rr->remote || b->by_worker;
 }
 
+/* Now; else it waits in line, and has this called again. Nobody may want it any more by now: the
+ * next step of the read sees to that. */
+static bool may_submit(struct rpiece *b, struct disk_request *q)
+{
+	if (!by_worker(b) || disk_workers_take(workers(b->r), q))
+		return true;
+	br_ready(b->r);
+	return false;
+}
+
 static void rp_submit_data(struct rpiece *b)
 {
 	struct block_read *r = b->r;
@@ -27,7 +37,7 @@ static void rp_submit_data(struct rpiece *b)
 	uint8_t *to = b->p.slot->data + b->got;
 	const uint32_t rest = b->want - b->got, pages = (rest + PAGE - 1) / PAGE * PAGE;
 
-	if (by_worker(b) && !disk_workers_take(workers(r), &b->data_req))
+	if (!may_submit(b, &b->data_req))
 		return;
 	sqe = reactor_sqe(r->core->reactor);
 	if (b->direct && reactor_pool_fixed(r->core->reactor))
@@ -45,7 +55,7 @@ static void rp_submit_crcs(struct rpiece *b)
 	struct block_read *r = b->r;
 	struct io_uring_sqe *sqe;
 
-	if (by_worker(b) && !disk_workers_take(workers(r), &b->crc_req))
+	if (!may_submit(b, &b->crc_req))
 		return;
 	sqe = reactor_sqe(r->core->reactor);
 	io_uring_prep_read(sqe, r->rr->fd_meta, b->p.crc_slot->data + b->crc_got,

@@ -80,8 +80,11 @@ static void refuse_at_once(struct io_uring_sqe *sqe)
 	sqe->user_data = user_data;
 }
 
-/* The disk hangs, and what it was asked for ends when the other end of the socket is closed. */
+/* The disk hangs, and what it was asked for ends when the other end of the socket is closed, or
+ * gives a byte. */
 static unsigned hung;
+static int hang_at;
+static char given;
 
 static void hang_in_workers(struct io_uring_sqe *sqe)
 {
@@ -91,7 +94,7 @@ static void hang_in_workers(struct io_uring_sqe *sqe)
 	if (!(sqe->flags & IOSQE_ASYNC))
 		return;
 	hung++;
-	io_uring_prep_recv(sqe, empty[0], data, 1, 0);
+	io_uring_prep_recv(sqe, hang_at, &given, 1, 0);
 	sqe->user_data = user_data;
 }
 
@@ -106,6 +109,7 @@ static void few_reads_of_a_disk_that_hangs_have_workers(void **state)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, empty), 0);
 	core.waits.buffers_ns = LONG_NS;
 	hung = 0;
+	hang_at = empty[0];
 	uring_hook = hang_in_workers;
 	for (int i = 0; i < 12; i++) {
 		begin_len(&d[i], 60, NULL, 4096);
@@ -125,6 +129,46 @@ static void few_reads_of_a_disk_that_hangs_have_workers(void **state)
 	assert_true(list_empty(&core.workers[0].waiting));
 	assert_int_equal(pool_slots_out(pool), 0);
 	(void)close(empty[0]);
+}
+
+/* What it had asked for comes back short, and the rest would wait in line for a disk that hangs. */
+static void a_read_that_was_given_up_waits_in_no_line(void **state)
+{
+	struct reader given_up, d[10];
+	int own[2];
+
+	(void)state;
+	make_replica(61);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, empty), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, own), 0);
+	core.waits.buffers_ns = LONG_NS;
+	hung = 0;
+	hang_at = own[0];
+	uring_hook = hang_in_workers;
+	begin_len(&given_up, 61, NULL, 4096);
+	for (int i = 0; i < 600 && hung < 2; i++)
+		fix_run(10);
+	hang_at = empty[0];
+	for (int i = 0; i < 10; i++) {
+		begin_len(&d[i], 61, NULL, 4096);
+		d[i].gives_back = true;
+	}
+	for (int i = 0; i < 600 && (pool_slots_out(pool) < 2 * 11 || hung < DISK_WORKERS); i++)
+		fix_run(10);
+	fix_run(50);
+	block_read_close(given_up.r);
+	fix_run(50);
+	assert_int_equal(write(own[1], "ab", 2), 2);
+	await_end(&given_up, -ECANCELED);
+	assert_int_equal(core.workers[0].busy, DISK_WORKERS);
+	uring_hook = NULL;
+	(void)close(empty[1]);
+	for (int i = 0; i < 10; i++)
+		await_end(&d[i], i < (int)DISK_WORKERS / 2 ? -ENODATA : 0);
+	assert_int_equal(pool_slots_out(pool), 0);
+	(void)close(empty[0]);
+	(void)close(own[0]);
+	(void)close(own[1]);
 }
 
 static void a_read_that_may_not_wait_is_given_to_a_worker(void **state)
@@ -460,6 +504,7 @@ int main(void)
 		cmocka_unit_test(a_read_waits_for_its_turn_no_longer_than_it_may),
 		cmocka_unit_test(a_read_that_may_not_wait_is_given_to_a_worker),
 		cmocka_unit_test(few_reads_of_a_disk_that_hangs_have_workers),
+		cmocka_unit_test(a_read_that_was_given_up_waits_in_no_line),
 		cmocka_unit_test(a_short_read_waits_for_no_turn),
 		cmocka_unit_test(while_short_reads_come_long_ones_have_less_of_the_disk),
 		cmocka_unit_test(who_has_stalled_reads_ahead_by_one_piece),

@@ -163,10 +163,16 @@ static int read_conf(struct data_port *x, struct err *err)
 	return rc ? rc : read_waits(&x->waits, conf, err);
 }
 
-static void tell_small_pages(const struct data_port *x)
+/* Once, whichever reactor finds that no more huge pages are to be had. */
+static void tell_small_pages(const struct engine_core *core)
 {
+	struct data_port *x = core->xfer;
+
+	if (x->told_small_pages || pool_is_huge(core->pool))
+		return;
+	x->told_small_pages = true;
 	log_info("op=start: the %" PRIu64
-		 " MiB of dfs.rdma.pool.size are not on huge pages, which a "
+		 " MiB of dfs.rdma.pool.size are not all on huge pages, which a "
 		 "device looks up faster; vm.nr_hugepages=%" PRIu64
 		 " more reserves enough of 2 MiB",
 		 x->pool_bytes >> 20, (x->pool_bytes >> 21) + x->dn->reactor_count);
@@ -205,8 +211,7 @@ static int core_pool(struct engine_core *core, struct err *err)
 		return rc;
 	}
 	core->xfer->own_pool[core - core->xfer->cores] = true;
-	if (core == core->xfer->cores && !pool_is_huge(core->pool))
-		tell_small_pages(core->xfer);
+	tell_small_pages(core);
 	rc = reactor_register_pool(core->reactor, core->pool, err);
 	if (rc < 0)
 		log_warn("op=start: going on without fixed buffers: %s",

@@ -26,6 +26,7 @@ struct data_port {
 	struct suspects suspects;
 	uint64_t restart_keep_ms; /* how long a restart may take until its clients have given up */
 	bool own_pool[DN_REACTORS_MAX];
+	bool told_small_pages;
 	uint32_t next; /* reactor for the next transfer that a NameNode orders */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;

@@ -34,8 +34,6 @@ static const char *reason_of(int rc)
 {
 	if (rc == -ENOENT || rc == -ENOTDIR)
 		return "the directory is gone: it was removed, or its disk is not mounted any more";
-	if (rc == -ETIMEDOUT)
-		return "it does not answer; it comes back when it does";
 	if (rc == -ESTALE)
 		return "another directory is in its place: is its disk not mounted any more?";
 	return err_name(rc);
@@ -139,13 +137,15 @@ static void drop_replicas(struct volume *v)
 
 void volume_out(struct volume *v, int rc)
 {
+	const char *why =
+		v->silent ? "it does not answer; it comes back when it does" : reason_of(rc);
 	struct store *s = v->store;
 
 	if (atomic_exchange(&v->failed, true))
 		return;
 	atomic_fetch_add(&v->outs, 1);
 	log_error("op=volume dir=%s storage=%s rc=%d: out of service: %s%s", v->path, v->uuid, rc,
-		  reason_of(rc), v->silent ? "" : "; when that is mended, start this node again");
+		  why, v->silent ? "" : "; when that is mended, start this node again");
 	metric_add(METRIC_DN_VOLUME_FAILURES, 1);
 	for (uint32_t p = 0; p < pool_count(s); p++)
 		(void)slice_walk(&s->pools[p]->slices[v->idx], stop_writer, NULL, NULL);
@@ -153,7 +153,7 @@ void volume_out(struct volume *v, int rc)
 	deferred_sync_give_up(v);
 	pthread_rwlock_rdlock(&s->listener_lock);
 	if (s->listener.on_volume_failed)
-		s->listener.on_volume_failed(s->listener.arg, v->idx, v->path, reason_of(rc));
+		s->listener.on_volume_failed(s->listener.arg, v->idx, v->path, why);
 	pthread_rwlock_unlock(&s->listener_lock);
 	pthread_mutex_lock(&v->check.lock);
 	v->check.out = true;
