@@ -6,8 +6,8 @@
  *
  * Idea: a device that is attached to another socket than the thread that serves it pays for each
  * doorbell, completion and byte. So by default the reactors stay on the processors of the device's
- * NUMA node, and their buffers are taken from that node's memory. An operator may name processors;
- * each reactor has one of them for itself then, in turn.
+ * NUMA node, and their buffers are taken from that node's memory. An operator may name processors:
+ * each reactor then has one of them, in turn, and shares it where there are more reactors.
  * Source: Documentation/ABI/stable/sysfs-devices-node and testing/sysfs-bus-pci (numa_node,
  * local_cpulist) of Linux; the lists are those of Documentation/admin-guide/cputopology.rst.
  */

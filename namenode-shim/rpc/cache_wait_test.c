@@ -239,6 +239,17 @@ static uint64_t rest_ns(const struct world *w)
 	return cache_monitor_due_ns(w->nn) - w->c->ended_ns - CACHE_PAUSE_NS;
 }
 
+/* In p there is room again, which is not counted yet. */
+static void world_with_room(struct world *w)
+{
+	int64_t id;
+
+	world_init(w);
+	id = add(w, "/f");
+	scan(w);
+	take_away(w, id);
+}
+
 /* ---- who waits ---- */
 
 /* Without the rest, and without a turn that is none of its own. */
@@ -246,13 +257,9 @@ static void a_change_that_waits_is_answered_by_the_next_count(void **state)
 {
 	struct world w;
 	uint64_t began;
-	int64_t id;
 
 	(void)state;
-	world_init(&w);
-	id = add(&w, "/f");
-	scan(&w);
-	take_away(&w, id);
+	world_with_room(&w);
 	submit_add(&w, 1, "/f");
 	submit_add(&w, 2, "/f");
 	began = now_ns;
@@ -274,13 +281,9 @@ static void a_change_that_no_count_came_for_is_refused_in_time(void **state)
 {
 	struct world w;
 	uint64_t began;
-	int64_t id;
 
 	(void)state;
-	world_init(&w);
-	id = add(&w, "/f");
-	scan(&w);
-	take_away(&w, id);
+	world_with_room(&w);
 	w.c->hurried = true;
 	began = now_ns;
 	submit_add(&w, 1, "/f");
@@ -296,13 +299,9 @@ static void a_change_waits_for_the_scan_behind_the_one_under_way(void **state)
 {
 	struct world w;
 	uint64_t began;
-	int64_t id;
 
 	(void)state;
-	world_init(&w);
-	id = add(&w, "/f");
-	scan(&w);
-	take_away(&w, id);
+	world_with_room(&w);
 	submit_add(&w, 1, "/f");
 	assert_int_equal(calls[1].rc, REQ_PARK);
 	began = now_ns += NS_PER_S;

@@ -66,7 +66,7 @@ struct dfs {
 	struct deferred_sync late;
 	pthread_mutex_t rdma_lock;
 	atomic_uint memories; /* registered by callers */
-	struct rdma *rdma;    /* owned; NULL until a node is reached by RDMA */
+	struct rdma *rdma; /* owned; NULL until a node is reached by RDMA, or memory registered */
 	struct counters count;
 };
 
