@@ -335,6 +335,7 @@ static void a_pipeline_has_the_nodes_that_are_still_to_register(void **state)
 	m.n_newnodes = 100000; /* nobody looks at so many */
 	call_in_turn(&x.w, 3, "updatePipeline", &m);
 	assert_true(calls[3].rc < 0);
+	assert_string_equal(calls[3].exception, "org.apache.hadoop.HadoopIllegalArgumentException");
 	writer_fini(&x);
 }
 
