@@ -167,7 +167,7 @@ static void a_read_that_was_given_up_waits_in_no_line(void **state)
 	assert_int_equal(core.workers[0].busy, DISK_WORKERS);
 	uring_hook = NULL;
 	(void)close(empty[1]);
-	/* those that a worker had; they are opened in any order, and one may have half of what it asks */
+	/* those that a worker had; they are opened in any order, and two may share a turn */
 	for (int i = 0; i < 10; i++) {
 		for (int k = 0; k < 600 && !d[i].ended; k++)
 			fix_run(100);
