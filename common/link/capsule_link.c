@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/link/capsule_link.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "common/base/cursor.h"
@@ -9,6 +10,9 @@
 #define CREDIT_OFFSET 4 /* docs/wire.md section 3 */
 #define ID_OFFSET 12    /* likewise */
 #define BUSY_RETRY_MS 1000
+
+static_assert(VERBS_PRIVATE_MAX == CAPSULE_PRIVATE_MOST && VERBS_RAILS == CAPSULE_RAILS,
+	      "the transport has room for what an accept says");
 
 static const uint8_t heartbeat[CAPSULE_HEADER_LEN] = {
 	CAPSULE_VERSION, CAPSULE_HEARTBEAT, 0, 0, 0, 0, 0, CAPSULE_HEADER_LEN};
@@ -28,7 +32,7 @@ static bool is_control(const void *message, uint32_t len, uint64_t *ret_stream)
 static size_t hello_encode(const struct verbs_hello *h, uint8_t out[VERBS_PRIVATE_MAX])
 {
 	const bool dialer = h->role != CAPSULE_NODE;
-	const struct capsule_private p = {
+	struct capsule_private p = {
 		.version = CAPSULE_VERSION,
 		.credits = h->credits,
 		.reply_slots = dialer ? h->credits : 0,
@@ -36,10 +40,12 @@ static size_t hello_encode(const struct verbs_hello *h, uint8_t out[VERBS_PRIVAT
 		.inline_max = h->payload_max,
 		.read_depth = h->read_depth,
 		.role = h->role,
+		.node = h->node,
+		.rails = h->rails,
 	};
 
-	capsule_private_encode(&p, out);
-	return CAPSULE_PRIVATE_LEN;
+	memcpy(p.rail, h->rail, sizeof(p.rail));
+	return capsule_private_encode(&p, out);
 }
 
 static int hello_decode(const void *buf, size_t len, struct verbs_hello *ret)
@@ -55,7 +61,10 @@ static int hello_decode(const void *buf, size_t len, struct verbs_hello *ret)
 		.payload_max = p.inline_max,
 		.read_depth = p.read_depth,
 		.role = p.role,
+		.node = p.node,
+		.rails = p.rails,
 	};
+	memcpy(ret->rail, p.rail, sizeof(p.rail));
 	return 0;
 }
 

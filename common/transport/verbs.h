@@ -45,7 +45,8 @@
 
 #define VERBS_MESSAGE_MAX 2048u /* most control bytes of a message we ever take or send */
 #define VERBS_PAYLOAD_MAX 8192u /* payload that rides along */
-#define VERBS_PRIVATE_MAX 56u   /* private data of a connect request */
+#define VERBS_PRIVATE_MAX 120u  /* private data of an accept; a connect request takes 56 */
+#define VERBS_RAILS 4u          /* addresses that a node tells of itself */
 #define VERBS_HEARTBEAT_NS (10 * NS_PER_S)
 #define VERBS_PATIENCE_NS (40 * NS_PER_S)
 
@@ -56,6 +57,11 @@ struct verbs_hello {          /* what each side tells the other in the private d
 	/* request: READs it answers at a time; accept: those that will come */
 	uint8_t read_depth;
 	uint8_t role; /* the protocol's */
+	/* accept: which process this is, 0: it does not say; and where else it listens (IPv6, or
+	 * IPv4 mapped into it), at the same port */
+	uint64_t node;
+	uint8_t rails;
+	uint8_t rail[VERBS_RAILS][16];
 };
 
 enum verbs_reject { VERBS_MALFORMED, VERBS_VERSION, VERBS_BUSY, VERBS_STOPPING, VERBS_NO_READ };
@@ -90,6 +96,11 @@ struct verbs_tuning {
 	uint8_t retries; /* so often, 0 to 7; then the connection fails */
 	/* PCIe writes may pass each other: only completions are looked at, and they pass none */
 	bool relaxed;
+	/* a listener on all addresses tells those of its RDMA devices, of these alone when there
+	 * are any (of the same form as verbs_hello.rail); who connects uses what it is told */
+	bool use_rails;
+	uint8_t rails;
+	uint8_t rail[VERBS_RAILS][16];
 };
 
 extern const struct verbs_tuning verbs_tuning_default;

@@ -327,7 +327,7 @@ static void look_again(struct verbs_control *k)
 {
 	struct ibv_context **all = rdma_get_devices(NULL);
 
-	k->look_ns = all ? 0 : clock_mono_ns() + VERBS_LOOK_NS;
+	k->look_ns = clock_mono_ns() + (all ? VERBS_REST_NS : VERBS_LOOK_NS);
 	if (!all)
 		return;
 	pthread_mutex_lock(&k->lock);
@@ -359,6 +359,6 @@ void cards_let_go(struct verbs_control *k)
 		card_free(over);
 		k->look_ns = clock_mono_ns();
 	}
-	if (k->look_ns && clock_mono_ns() >= k->look_ns)
+	if (clock_mono_ns() >= k->look_ns)
 		look_again(k);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
@@ -18,7 +19,7 @@
 
 #define CARDS_MAX 32
 #define EVENTS_PER_TURN 64
-#define AGAIN_MS 1000 /* at most between two looks whether a device has gone, or is back */
+#define AGAIN_MS 1000 /* between two looks whether the listener's device is back */
 
 /* ---- asking, and telling ---- */
 
@@ -252,6 +253,15 @@ static bool is_stopped(struct verbs_control *k)
 	return stop;
 }
 
+static int rest_ms(const struct verbs_control *k)
+{
+	const uint64_t now = clock_mono_ns();
+
+	if (k->listener_lost)
+		return AGAIN_MS;
+	return now < k->look_ns ? (int)((k->look_ns - now) / NS_PER_MS) + 1 : 0;
+}
+
 static void *control_main(void *arg)
 {
 	struct verbs_control *k = arg;
@@ -275,7 +285,7 @@ static void *control_main(void *arg)
 			if (++n == CARDS_MAX)
 				break;
 		}
-		if (poll(fds, 2 + n, k->listener_lost || k->look_ns ? AGAIN_MS : -1) < 0)
+		if (poll(fds, 2 + n, rest_ms(k)) < 0)
 			continue; /* EINTR: no signal comes here, but a debugger does */
 		for (nfds_t i = 0; i < n; i++)
 			if (fds[2 + i].revents & POLLIN)
@@ -335,8 +345,10 @@ static int control_new(bool hears, struct verbs_control **ret, struct err *err)
 	/* a client hears from the CM what ends its connections; its program may be one that uses
 	 * the same devices, and then their events are for it */
 	k->hears = hears;
+	k->look_ns = clock_mono_ns() + VERBS_REST_NS;
 	k->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	k->channel = rdma_create_event_channel();
+	(void)!getrandom(&k->node, sizeof(k->node), 0); /* 0: it tells nothing */
 	if (!k->channel || k->wake < 0)
 		rc = neg_errno();
 	if (rc == 0)

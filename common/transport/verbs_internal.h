@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "common/transport/credit.h"
 #include "common/transport/verbs.h"
@@ -287,8 +288,12 @@ struct verbs_control {
 	bool hears; /* the devices' events are read: those who share this accept connections */
 	struct rdma_cm_id *listen_id;
 	bool listener_lost; /* C: its device went away, try again */
-	uint64_t look_ns;   /* C: when librdmacm is to look which devices there are; 0: never */
+	uint64_t look_ns;   /* C: when librdmacm is to look which devices there are */
 	const struct verbs_protocol *protocol; /* of who listens */
+	uint64_t node;                         /* C: this process, as it tells who connects */
+	/* C: where it listens: what it tells, and when that was looked for */
+	uint8_t rails, rail[VERBS_RAILS][16];
+	uint64_t rails_ns;
 	struct verbs *last; /* that got a request: who comes behind it goes first among equals */
 };
 
@@ -300,6 +305,16 @@ void vdev_memory_open(struct vdev *d);
 void vdev_memory_close(struct vdev *d);
 /** One thing that was asked for. False: there was nothing. */
 bool vmemory_turn(struct verbs_control *k);
+
+/* verbs_rails.c */
+static inline void rail_from_v4(const struct in_addr *v4, uint8_t to[16])
+{
+	memset(to, 0, 16);
+	to[10] = to[11] = 0xff;
+	memcpy(to + 12, v4, 4);
+}
+/** The control thread's: what an accept of @v tells of this process. */
+void rails_tell(struct verbs *v, struct verbs_hello *h);
 
 /* verbs_control.c */
 int verbs_control_join(struct verbs *v, struct err *err);
@@ -320,6 +335,8 @@ void control_wake(struct verbs_control *k);
 void verbs_tell(struct verbs *v);
 /* verbs_card.c */
 #define VERBS_LOOK_NS (2 * NS_PER_S) /* to when a device that comes is there */
+#define VERBS_REST_NS                                                                              \
+	(10 * NS_PER_S) /* between two looks: nobody tells of one without connections */
 /** The control thread's: @id is on a device. From now on its removal is told, whichever of its
  *  connections lives. */
 void card_watch(struct verbs_control *k, struct rdma_cm_id *id);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an operator may say about connections and memory regions (verbs.h). */
+#include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/conf.h"
 #include "common/reactor/reactor.h"
-#include "common/transport/verbs.h"
+#include "common/transport/verbs_internal.h"
 
 #define ACK_UNIT_NS 4096u /* the device waits this, times a power of two */
 #define ACK_MS_MAX 10000u /* below VERBS_PATIENCE_NS with a few retries */
@@ -16,6 +18,7 @@ const struct verbs_tuning verbs_tuning_default = {
 	.ack_exp = 16,
 	.retries = RETRIES_MAX,
 	.relaxed = true,
+	.use_rails = true,
 };
 
 /* The least one that is no shorter. */
@@ -26,6 +29,40 @@ static uint8_t ack_exp_of(uint64_t ms)
 	while ((uint64_t)ACK_UNIT_NS << exp < ms * NS_PER_MS)
 		exp++;
 	return exp;
+}
+
+/* auto, off, or addresses. */
+static int rails_read(const struct conf *c, struct verbs_tuning *t, struct err *err)
+{
+	const char *text = conf_get_or(c, "dfs.rdma.rails", "auto");
+	char copy[VERBS_RAILS * NET_TEXT_MAX], *rest = copy, *one;
+
+	t->use_rails = strcmp(text, "off") != 0;
+	if (!t->use_rails || !strcmp(text, "auto"))
+		return 0;
+	if ((size_t)snprintf(copy, sizeof(copy), "%s", text) >= sizeof(copy))
+		return err_set(err, -EINVAL, "dfs.rdma.rails names more than %u addresses",
+			       VERBS_RAILS);
+	while ((one = strtok_r(NULL, ", ", &rest))) {
+		uint8_t *to = t->rail[t->rails];
+		struct in_addr v4;
+
+		if (t->rails == VERBS_RAILS)
+			return err_set(err, -EINVAL, "dfs.rdma.rails names more than %u addresses",
+				       VERBS_RAILS);
+		if (inet_pton(AF_INET, one, &v4) == 1)
+			rail_from_v4(&v4, to);
+		else if (inet_pton(AF_INET6, one, to) != 1)
+			return err_set(err, -EINVAL,
+				       "dfs.rdma.rails: %s is no address; it can be auto, off, or "
+				       "addresses like 10.0.0.1,10.1.0.1",
+				       one);
+		t->rails++;
+	}
+	return t->rails ? 0
+			: err_set(err, -EINVAL,
+				  "dfs.rdma.rails is empty; it can be auto, off, "
+				  "or addresses like 10.0.0.1,10.1.0.1");
 }
 
 int verbs_tuning_read(const struct conf *c, struct verbs_tuning *ret, struct err *err)
@@ -41,6 +78,8 @@ int verbs_tuning_read(const struct conf *c, struct verbs_tuning *ret, struct err
 		rc = conf_u64(c, "dfs.rdma.retries", retries, &retries, err);
 	if (!rc)
 		rc = conf_bool(c, "dfs.rdma.relaxed.ordering", true, &ret->relaxed, err);
+	if (!rc)
+		rc = rails_read(c, ret, err);
 	if (rc < 0)
 		return rc;
 	if (class > CLASS_MAX && conf_get(c, "dfs.rdma.traffic.class"))

@@ -38,6 +38,31 @@ static void without_keys_it_is_the_default(void **state)
 	assert_true(t.relaxed);
 }
 
+static void rails_are_all_none_or_some(void **state)
+{
+	static const char *const bad[] = {
+		"",           ",",
+		"10.0.0.256", "10.0.0.1,eth0",
+		"on",         "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4,10.0.0.5"};
+	struct verbs_tuning t;
+
+	(void)state;
+	assert_int_equal(read_with("dfs.rdma.rails", "auto", &t, NULL), 0);
+	assert_true(t.use_rails && !t.rails);
+	assert_int_equal(read_with("dfs.rdma.rails", "off", &t, NULL), 0);
+	assert_false(t.use_rails);
+	assert_int_equal(read_with("dfs.rdma.rails", "10.0.0.1, fd00::2", &t, NULL), 0);
+	assert_true(t.use_rails && t.rails == 2);
+	assert_memory_equal(t.rail[0], ((uint8_t[16]){[10] = 0xff, 0xff, 10, 0, 0, 1}), 16);
+	assert_memory_equal(t.rail[1], ((uint8_t[16]){0xfd, [15] = 2}), 16);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		struct err err = ERR_INIT;
+
+		assert_int_equal(read_with("dfs.rdma.rails", bad[i], &t, &err), -EINVAL);
+		assert_non_null(strstr(err.text, "dfs.rdma.rails"));
+	}
+}
+
 static void each_key_is_taken(void **state)
 {
 	static const struct {
@@ -108,6 +133,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_keys_it_is_the_default),
+		cmocka_unit_test(rails_are_all_none_or_some),
 		cmocka_unit_test(each_key_is_taken),
 		cmocka_unit_test(what_a_device_cannot_have_is_refused),
 		cmocka_unit_test(polling_is_one_of_three),

@@ -8,6 +8,7 @@
 
 #define CRC_TYPE_MAX 2
 #define READ_FIELDS_LEN 32
+#define RAILS_HEAD_LEN 12 /* behind the session */
 
 static bool credits_ok(uint32_t n)
 {
@@ -16,13 +17,15 @@ static bool credits_ok(uint32_t n)
 
 /* ---- private data ---- */
 
-void capsule_private_encode(const struct capsule_private *p, uint8_t out[CAPSULE_PRIVATE_LEN])
+size_t capsule_private_encode(const struct capsule_private *p, uint8_t out[CAPSULE_PRIVATE_MOST])
 {
-	struct wr w = wr_init(out, CAPSULE_PRIVATE_LEN);
+	const size_t rails_len = (size_t)p->rails * CAPSULE_RAIL_LEN;
+	const size_t len = CAPSULE_PRIVATE_LEN + (p->node ? RAILS_HEAD_LEN + rails_len : 0);
+	struct wr w = wr_init(out, len);
 
 	wr_be32(&w, CAPSULE_MAGIC);
 	wr_be16(&w, p->version);
-	wr_be16(&w, CAPSULE_PRIVATE_LEN);
+	wr_be16(&w, (uint16_t)len);
 	wr_be32(&w, p->features);
 	wr_be16(&w, p->credits);
 	wr_be16(&w, p->reply_slots);
@@ -33,6 +36,12 @@ void capsule_private_encode(const struct capsule_private *p, uint8_t out[CAPSULE
 	wr_u8(&w, p->checksum);
 	wr_u8(&w, 0);
 	wr_bytes(&w, p->session, CAPSULE_SESSION_LEN);
+	if (!p->node)
+		return len;
+	wr_be64(&w, p->node);
+	wr_be32(&w, (uint32_t)p->rails << 24);
+	wr_bytes(&w, p->rail, rails_len);
+	return len;
 }
 
 /* READ depth 0 passes: the acceptor has a reject reason for it. */
@@ -45,6 +54,24 @@ static bool private_ok(const struct capsule_private *p)
 	       p->capsule_max >= CAPSULE_MAX_LEAST && p->capsule_max <= CAPSULE_MAX_MOST &&
 	       p->capsule_max % 64 == 0 && p->inline_max <= CAPSULE_INLINE_MOST &&
 	       p->checksum <= CRC_TYPE_MAX;
+}
+
+/* What is behind the session: an older node says nothing there. */
+static bool rails_ok(struct rd *r, size_t left, struct capsule_private *p)
+{
+	const uint8_t *rails;
+
+	if (p->role != CAPSULE_NODE || left < RAILS_HEAD_LEN)
+		return true;
+	p->node = rd_be64(r);
+	p->rails = (uint8_t)(rd_be32(r) >> 24);
+	if (!p->node || p->rails > CAPSULE_RAILS)
+		return false;
+	rails = rd_bytes(r, (size_t)p->rails * CAPSULE_RAIL_LEN);
+	if (!rails || left < RAILS_HEAD_LEN + (size_t)p->rails * CAPSULE_RAIL_LEN)
+		return false;
+	memcpy(p->rail, rails, (size_t)p->rails * CAPSULE_RAIL_LEN);
+	return true;
 }
 
 int capsule_private_decode(const void *buf, size_t len, struct capsule_private *ret)
@@ -73,6 +100,8 @@ int capsule_private_decode(const void *buf, size_t len, struct capsule_private *
 	if (!session || own_len < CAPSULE_PRIVATE_LEN || own_len > len || !private_ok(&p))
 		return -EPROTO;
 	memcpy(p.session, session, CAPSULE_SESSION_LEN);
+	if (!rails_ok(&r, own_len - CAPSULE_PRIVATE_LEN, &p))
+		return -EPROTO;
 	*ret = p;
 	return 0;
 }

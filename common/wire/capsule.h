@@ -40,6 +40,10 @@
 
 #define CAPSULE_MAGIC 0x44465352u /* "DFSR" */
 #define CAPSULE_PRIVATE_LEN 44
+#define CAPSULE_RAILS 4 /* addresses that a node tells of itself */
+#define CAPSULE_RAIL_LEN 16
+/* of an accept */
+#define CAPSULE_PRIVATE_MOST (CAPSULE_PRIVATE_LEN + 12 + CAPSULE_RAILS * CAPSULE_RAIL_LEN)
 #define CAPSULE_REJECT_LEN 16
 #define CAPSULE_SESSION_LEN 16
 
@@ -60,6 +64,10 @@ struct capsule_private {
 	uint8_t role;         /* enum capsule_role */
 	uint8_t checksum;     /* enum crc_type; CRC_NULL: per operation */
 	uint8_t session[CAPSULE_SESSION_LEN];
+	/* of an accept, behind what every peer knows; node 0: nothing of it is there */
+	uint64_t node; /* chosen anew by each process: the same on all its rails */
+	uint8_t rails;
+	uint8_t rail[CAPSULE_RAILS][CAPSULE_RAIL_LEN]; /* IPv6, or IPv4 mapped into it */
 };
 
 enum capsule_reject {
@@ -80,7 +88,8 @@ struct capsule_reject_data {
 	uint32_t retry_after_ms;
 };
 
-void capsule_private_encode(const struct capsule_private *p, uint8_t out[CAPSULE_PRIVATE_LEN]);
+/** Bytes written: CAPSULE_PRIVATE_LEN without `node`. */
+size_t capsule_private_encode(const struct capsule_private *p, uint8_t out[CAPSULE_PRIVATE_MOST]);
 /** @len may be longer than what was sent (padding). -EPROTO: short, wrong magic or out of range;
  *  -EPROTONOSUPPORT: another version (ret->version is set). */
 int capsule_private_decode(const void *buf, size_t len, struct capsule_private *ret);

@@ -23,7 +23,7 @@ static const struct capsule_private request = {.version = CAPSULE_VERSION,
 
 static void private_data_survives_padding_and_refuses_nonsense(void **state)
 {
-	uint8_t buf[56] = {0}, bad[56];
+	uint8_t buf[CAPSULE_PRIVATE_MOST] = {0}, bad[CAPSULE_PRIVATE_MOST];
 	struct capsule_private p;
 
 	(void)state;
@@ -36,10 +36,12 @@ static void private_data_survives_padding_and_refuses_nonsense(void **state)
 	static const struct {
 		uint8_t at, value;
 		int rc;
-	} cases[] = {{0, 'X', -EPROTO}, {5, 9, -EPROTONOSUPPORT}, {7, 43, -EPROTO},
-		     {7, 57, -EPROTO},  {13, 3, -EPROTO},         {14, 0x20, -EPROTO},
-		     {19, 1, -EPROTO},  {17, 1, -EPROTO},         {21, 2, -EPROTO},
-		     {25, 3, -EPROTO},  {26, 3, -EPROTO},         {25, 2, -EPROTO}};
+	} cases[] = {{0, 'X', -EPROTO}, {5, 9, -EPROTONOSUPPORT},
+		     {7, 43, -EPROTO},  {7, CAPSULE_PRIVATE_MOST + 1, -EPROTO},
+		     {13, 3, -EPROTO},  {14, 0x20, -EPROTO},
+		     {19, 1, -EPROTO},  {17, 1, -EPROTO},
+		     {21, 2, -EPROTO},  {25, 3, -EPROTO},
+		     {26, 3, -EPROTO},  {25, 2, -EPROTO}};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		memcpy(bad, buf, sizeof(buf));
 		bad[cases[i].at] = cases[i].value;
@@ -70,7 +72,7 @@ static void the_sizes_of_the_private_data_have_bounds(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct capsule_private p = request;
-		uint8_t buf[CAPSULE_PRIVATE_LEN];
+		uint8_t buf[CAPSULE_PRIVATE_MOST];
 
 		p.credits = rows[i].credits;
 		p.reply_slots = rows[i].slots;
@@ -80,6 +82,43 @@ static void the_sizes_of_the_private_data_have_bounds(void **state)
 		if (capsule_private_decode(buf, sizeof(buf), &p) != rows[i].rc)
 			fail_msg("row %zu", i);
 	}
+}
+
+/* An accept says more than a request; who does not know it reads what it knows. */
+static void an_accept_tells_the_nodes_addresses(void **state)
+{
+	struct capsule_private in = request, out;
+	uint8_t buf[CAPSULE_PRIVATE_MOST + 8] = {0};
+
+	(void)state;
+	in.role = CAPSULE_NODE;
+	in.reply_slots = 0;
+	in.node = 0x0102030405060708;
+	in.rails = 2;
+	memset(in.rail[0], 0xa, CAPSULE_RAIL_LEN);
+	memset(in.rail[1], 0xb, CAPSULE_RAIL_LEN);
+	assert_int_equal(capsule_private_encode(&in, buf), 88);
+	assert_memory_equal(buf + 4, "\0\1\0\x58", 4);
+	assert_memory_equal(buf + 44, "\1\2\3\4\5\6\7\x8\2\0\0\0\xa\xa", 14);
+	assert_memory_equal(buf + 72, "\xb\xb", 2);
+	assert_int_equal(capsule_private_decode(buf, sizeof(buf), &out), 0);
+	assert_int_equal(out.node, in.node);
+	assert_int_equal(out.rails, 2);
+	assert_memory_equal(out.rail, in.rail, sizeof(in.rail));
+	buf[7] = 87; /* the second one is cut */
+	assert_int_equal(capsule_private_decode(buf, sizeof(buf), &out), -EPROTO);
+	buf[7] = 96; /* of a later version: more behind it */
+	assert_int_equal(capsule_private_decode(buf, sizeof(buf), &out), 0);
+	buf[52] = CAPSULE_RAILS + 1;
+	buf[7] = CAPSULE_PRIVATE_MOST + 8;
+	assert_int_equal(capsule_private_decode(buf, sizeof(buf), &out), -EPROTO);
+	buf[52] = 0;
+	memset(buf + 44, 0, 8);
+	assert_int_equal(capsule_private_decode(buf, sizeof(buf), &out), -EPROTO);
+	in.node = 0;
+	assert_int_equal(capsule_private_encode(&in, buf), CAPSULE_PRIVATE_LEN);
+	assert_int_equal(capsule_private_decode(buf, sizeof(buf), &out), 0);
+	assert_int_equal(out.rails, 0);
 }
 
 static void a_reject_carries_its_number(void **state)
@@ -360,6 +399,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(private_data_survives_padding_and_refuses_nonsense),
 		cmocka_unit_test(the_sizes_of_the_private_data_have_bounds),
+		cmocka_unit_test(an_accept_tells_the_nodes_addresses),
 		cmocka_unit_test(a_reject_carries_its_number),
 		cmocka_unit_test(every_capsule_survives_a_round_trip),
 		cmocka_unit_test(every_cut_and_every_appended_byte_is_refused),

@@ -12,7 +12,8 @@ struct capsule_dial {                  /* a connection to a node */
 	struct capsule_peer_link link; /* first */
 	struct rop rop;
 	struct list in_caps;
-	struct net_addr addr;
+	struct net_addr addr; /* that the node is known by */
+	struct rail *rail;    /* the one that it is reached by; NULL: addr */
 	struct list users;
 	struct xop conn_op;
 	uint64_t last_id;
@@ -76,6 +77,11 @@ void capsule_user_hang_up(struct capsule_user *u, int rc)
 
 /* ---- the connection ---- */
 
+static struct rails *rails_of(const struct capsule_dial *d)
+{
+	return &d->link.caps->rails->rails;
+}
+
 static void dial_message(struct capsule_dial *d, const struct capsule *m)
 {
 	if (m->type == CAPSULE_ERROR) {
@@ -104,6 +110,9 @@ static bool dial_step(struct rop *rop)
 	}
 	if (d->link.rc && !d->told_lost) {
 		d->told_lost = true;
+		if (d->up && d->link.rc != -ECANCELED)
+			rails_failed(rails_of(d), d->rail,
+				     reactor_now_ns(d->link.caps->core->reactor));
 		list_for_each (l, &d->users) {
 			struct capsule_user *u = container_of(l, struct capsule_user, in_dial);
 
@@ -125,8 +134,29 @@ static void dial_free(struct rop *rop)
 {
 	struct capsule_dial *d = container_of(rop, struct capsule_dial, rop);
 
+	rails_put(rails_of(d), d->rail);
 	list_del(&d->in_caps);
 	free(d);
+}
+
+/* Unless it has another address: the next connection goes there. */
+static void not_up(struct capsule_dial *d, int rc, const char *why)
+{
+	const uint64_t now = reactor_now_ns(d->link.caps->core->reactor);
+	bool others;
+
+	if (rc != -ECANCELED)
+		rails_failed(rails_of(d), d->rail, now);
+	others = rails_unused(rails_of(d), &d->addr, now);
+	if (others)
+		log_info("op=forward hop=%s: no RDMA (%s): another address is next", d->link.peer,
+			 why);
+	else
+		log_info("op=forward hop=%s: no RDMA (%s): by TCP for %llu s", d->link.peer, why,
+			 CAPS_AVOID_NS / NS_PER_S);
+	if (rc != -ECANCELED && !others)
+		avoid(d->link.caps, &d->addr);
+	link_close(&d->link, rc);
 }
 
 static void on_connected(struct xop *op, int res)
@@ -134,12 +164,11 @@ static void on_connected(struct xop *op, int res)
 	struct capsule_dial *d = container_of(op, struct capsule_dial, conn_op);
 
 	if (res < 0) {
-		log_info("op=forward hop=%s: no RDMA (%s): by TCP for %llu s", d->link.peer,
-			 d->link.xc ? verbs_reason(d->link.xc) : err_name(res),
-			 CAPS_AVOID_NS / NS_PER_S);
-		if (res != -ECANCELED)
-			avoid(d->link.caps, &d->addr);
-		link_close(&d->link, res);
+		not_up(d, res, d->link.xc ? verbs_reason(d->link.xc) : err_name(res));
+		return;
+	}
+	if (!rails_up(rails_of(d), d->rail, verbs_peer(d->link.xc))) {
+		not_up(d, -EHOSTUNREACH, "another node is there");
 		return;
 	}
 	d->up = true;
@@ -171,12 +200,17 @@ static struct capsule_dial *dial_get(struct capsule_port *caps, const struct net
 	list_init(&d->users);
 	rop_init(&d->rop, dial_step, dial_free);
 	link_init(&d->link, caps, &d->rop);
+	d->rail = rails_get(rails_of(d), addr, reactor_now_ns(caps->core->reactor));
+	if (d->rail)
+		addr = rails_addr(d->rail);
 	net_text(addr, d->link.peer);
 	d->conn_op.done = on_connected;
 	*ret_rc = verbs_connect(caps->verbs, addr,
 				reactor_now_ns(caps->core->reactor) + caps->dial_ns, &d->conn_op,
 				&xc);
 	if (*ret_rc < 0) {
+		rails_failed(rails_of(d), d->rail, reactor_now_ns(caps->core->reactor));
+		rails_put(rails_of(d), d->rail);
 		free(d);
 		return NULL;
 	}

@@ -11,6 +11,7 @@
  */
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
+#include "common/link/rails.h"
 #include "common/transport/verbs.h"
 #include "common/wire/capsule.h"
 #include "common/wire/dt.h"
@@ -29,12 +30,18 @@
 #define CAPS_XFER_NS (60 * NS_PER_S)     /* one RDMA operation */
 #define CAPS_LINGER_NS (500 * NS_PER_MS) /* an ERROR capsule is given time to arrive */
 
+struct capsule_rails { /* of all reactors */
+	struct rails rails;
+	atomic_uint ports; /* the last one frees it */
+};
+
 struct capsule_port {
 	struct engine_core *core;
 	struct verbs *verbs;
 	struct list conns, dials;
 	/* owned; slots that nodes which we read from may write to; NULL: none */
 	struct pool *landing;
+	struct capsule_rails *rails;
 	bool to_peers, stopping;
 	uint64_t dial_ns;
 	struct {

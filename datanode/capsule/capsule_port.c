@@ -71,6 +71,27 @@ struct pool *capsule_landing(const struct engine_core *core)
 	return core->caps ? core->caps->landing : NULL;
 }
 
+/* @first has them, unless this is the first one. -ENOMEM. */
+static int rails_share(struct capsule_port *caps, const struct capsule_port *first,
+		       const struct verbs_tuning *tuning, struct err *err)
+{
+	caps->rails = first ? first->rails : calloc(1, sizeof(*caps->rails));
+	if (!caps->rails)
+		return err_set(err, -ENOMEM, "out of memory");
+	if (!first)
+		rails_init(&caps->rails->rails, !tuning->use_rails);
+	atomic_fetch_add(&caps->rails->ports, 1);
+	return 0;
+}
+
+static void rails_leave(struct capsule_port *caps)
+{
+	if (!caps->rails || atomic_fetch_sub(&caps->rails->ports, 1) > 1)
+		return;
+	rails_fini(&caps->rails->rails);
+	free(caps->rails);
+}
+
 static int start(struct engine_core *core, const struct engine_core *first,
 		 const struct verbs_tuning *tuning, struct err *err)
 {
@@ -103,6 +124,8 @@ static int start(struct engine_core *core, const struct engine_core *first,
 	if (rc == 0)
 		rc = receives(core, &vo.srq_depth, err);
 	if (rc == 0)
+		rc = rails_share(caps, first->caps, tuning, err);
+	if (rc == 0)
 		rc = landing_new(caps, err);
 	vo.landing = caps->landing;
 	if (rc == 0)
@@ -112,6 +135,7 @@ static int start(struct engine_core *core, const struct engine_core *first,
 	if (rc < 0) {
 		verbs_free(caps->verbs);
 		pool_free(caps->landing);
+		rails_leave(caps);
 		free(caps);
 		return rc;
 	}
@@ -189,5 +213,6 @@ void capsule_free(struct engine_core *core)
 		return;
 	if (!caps->landing || !pool_slots_out(caps->landing))
 		pool_free(caps->landing);
+	rails_leave(caps);
 	free(caps);
 }

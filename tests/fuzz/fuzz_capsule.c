@@ -6,7 +6,7 @@
 
 static void as_private(const uint8_t *data, size_t size)
 {
-	uint8_t buf[CAPSULE_PRIVATE_LEN];
+	uint8_t buf[CAPSULE_PRIVATE_MOST];
 	struct capsule_private p, again;
 	struct capsule_reject_data rej;
 

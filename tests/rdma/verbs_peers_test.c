@@ -156,11 +156,11 @@ static int stranger_main(const char *how)
 		.responder_resources = 4, .retry_count = 3, .rnr_retry_count = 3};
 	struct capsule_private hello = {
 		.version = 1, .credits = 4, .reply_slots = 4, .capsule_max = 2048, .read_depth = 4};
-	uint8_t data[56];
+	uint8_t data[CAPSULE_PRIVATE_MOST];
 
 	memset(data, 0xa5, sizeof(data));
 	p.private_data = data;
-	p.private_data_len = sizeof(data);
+	p.private_data_len = 56; /* all that a request may have */
 	capsule_private_encode(&hello, data);
 	if (!strcmp(how, "garbage"))
 		memset(data, 0xa5, sizeof(data));

@@ -22,11 +22,11 @@
 #define EAGER_MOST 16384u
 /* A queue pair is one reactor's of the node: with so many calls another one is opened, */
 #define QP_CALLS 8u
+#define RAIL_CALLS 2u /* of a node with another address, with so many: for those that come next */
 #define QPS_MAX 4u /* up to so many; and more when each of them has as many calls as a node takes */
 #define QP_CALLS_MAX 192u /* 256, less what joins a call, and what ends while the next one begins */
-#define QP_AGAIN_NS NS_PER_S         /* to the next try after one that did not come up */
-#define QP_IDLE_NS (60 * NS_PER_S)   /* closed when another one is opened, to whatever node */
-#define QUARANTINE_NS (6 * NS_PER_S) /* longer than the transport drains a queue pair */
+#define QP_AGAIN_NS NS_PER_S       /* to the next try after one that did not come up */
+#define QP_IDLE_NS (60 * NS_PER_S) /* closed when another one is opened, to whatever node */
 
 /* ---- tasks ---- */
 
@@ -98,6 +98,10 @@ static void conn_lost(struct rconn *c, int rc, const char *why)
 		return;
 	if (c->state == RC_CONNECTING)
 		not_again_soon(c->rdma, &c->addr);
+	if (rc != -ECANCELED)
+		rails_failed(&c->rdma->rails, c->rail, clock_mono_ns());
+	rails_put(&c->rdma->rails, c->rail);
+	c->rail = NULL;
 	c->rc = rc;
 	snprintf(c->why, sizeof(c->why), "%s", why && *why ? why : err_name(rc));
 	set_state(c, RC_LOST);
@@ -177,6 +181,9 @@ static void on_connected(struct xop *op, int res)
 
 	if (res < 0) {
 		conn_lost(c, res, c->x ? verbs_reason(c->x) : NULL);
+	} else if (c->state == RC_CONNECTING &&
+		   !rails_up(&c->rdma->rails, c->rail, verbs_peer(c->x))) {
+		conn_lost(c, -EHOSTUNREACH, "another node is at that address");
 	} else if (c->state == RC_CONNECTING) {
 		set_state(c, RC_UP);
 		reactor_ready(c->rdma->reactor, &c->rop);
@@ -201,8 +208,12 @@ static struct rconn *conn_new(struct rdma *r, const struct net_addr *addr, uint6
 	rop_init(&c->rop, conn_step, NULL); /* never over by itself */
 	list_init(&c->calls);
 	list_init(&c->link);
-	*ret_rc = verbs_connect(r->verbs, addr, deadline_ns, &c->connect_op, &c->x);
+	c->rail = rails_get(&r->rails, addr, clock_mono_ns());
+	*ret_rc = verbs_connect(r->verbs, c->rail ? rails_addr(c->rail) : addr, deadline_ns,
+				&c->connect_op, &c->x);
 	if (*ret_rc < 0) {
+		rails_failed(&r->rails, c->rail, clock_mono_ns());
+		rails_put(&r->rails, c->rail);
 		free(c);
 		return NULL;
 	}
@@ -247,6 +258,18 @@ static struct rconn *conn_find(struct rdma *r, const struct net_addr *addr, bool
 	return best && clock_mono_ns() < best->again_ns ? best : NULL;
 }
 
+/* Nobody waits for it: the next calls find it, or do not. */
+static void widen(struct rdma *r, const struct rconn *c, uint64_t deadline_ns)
+{
+	const uint64_t now = clock_mono_ns();
+	int rc;
+
+	if (c->state != RC_UP || list_length(&c->calls) < RAIL_CALLS || now < c->again_ns ||
+	    !rails_unused(&r->rails, &c->addr, now))
+		return;
+	(void)conn_new(r, &c->addr, deadline_ns, &rc);
+}
+
 struct call_task {
 	struct rtask t;
 	const struct net_addr *addr;
@@ -268,6 +291,7 @@ static void start_run(struct rtask *t)
 	}
 	if (!c)
 		return;
+	widen(t->rdma, c, s->deadline_ns);
 	c->refs++;
 	s->call->conn = c;
 	s->call->id = c->next_id++;
@@ -303,6 +327,7 @@ static int await_conn(struct rdma *r, struct rcall *call)
 int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadline_ns,
 		    struct rcall *call, struct err *err)
 {
+	const uint64_t patience_ns = deadline_ns - clock_mono_ns();
 	struct call_task s = {.addr = node, .deadline_ns = deadline_ns, .call = call};
 	char text[NET_TEXT_MAX];
 	struct err why = ERR_INIT;
@@ -314,7 +339,7 @@ int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadli
 	rdma_run(r, &s.t, start_run);
 	if (s.rc < 0)
 		return err_sys(err, s.rc, "data node %s: no RDMA connection", net_text(node, text));
-	for (;;) {
+	for (uint32_t tries = 0;; tries++) {
 		rc = await_conn(r, call);
 		if (rc == 0)
 			return 0;
@@ -323,7 +348,9 @@ int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadli
 				net_text(node, text), call->conn->why);
 		rdma_call_end(r, call);
 		list_init(&call->link);
-		s.up_only = true; /* no more of them are to be had: one that stands will do */
+		/* another address may do; else one that stands */
+		s.up_only = tries >= VERBS_RAILS || !rails_unused(&r->rails, node, clock_mono_ns());
+		s.deadline_ns = clock_mono_ns() + patience_ns;
 		rdma_run(r, &s.t, start_run);
 		if (s.rc < 0)
 			break;
@@ -471,40 +498,6 @@ void rdma_give_up(struct rcall *c)
 		conn_lost(c->conn, -ECANCELED, "a request was given up");
 }
 
-static void quarantine_over(struct rtimer *t)
-{
-	struct quarantine *q = container_of(t, struct quarantine, timer);
-
-	list_del(&q->link);
-	slot_put(q->slot);
-	rdma_buf_put(q->buf);
-	free(q);
-}
-
-static void quarantine(struct rdma *r, struct rcall *c, struct slot *s, struct rbuf *b)
-{
-	struct quarantine *q = calloc(1, sizeof(*q));
-
-	rdma_give_up(c);
-	if (!q)
-		return; /* better lost than written to by somebody else's RDMA */
-	q->slot = s;
-	q->buf = b;
-	q->timer.fire = quarantine_over;
-	list_add_tail(&r->quarantine, &q->link);
-	reactor_timer_set(r->reactor, &q->timer, clock_mono_ns() + QUARANTINE_NS);
-}
-
-void rdma_quarantine(struct rdma *r, struct rcall *c, struct slot *s)
-{
-	quarantine(r, c, s, NULL);
-}
-
-void rdma_quarantine_buf(struct rdma *r, struct rcall *c, struct rbuf *b)
-{
-	quarantine(r, c, NULL, b);
-}
-
 /* ---- who waits, and who holds what nobody uses ---- */
 
 void rdma_holder_add(struct rdma *r, struct rholder *h)
@@ -582,6 +575,23 @@ static void stop_reactor(struct rdma *r)
 	reactor_join(r->reactor);
 }
 
+static void rdma_init(struct rdma *r, const struct settings *set)
+{
+	list_init(&r->conns);
+	list_init(&r->quarantine);
+	list_init(&r->holders);
+	list_init(&r->bufs_1m);
+	list_init(&r->bufs_64k);
+	list_init(&r->memories);
+	r->shed.fire = shed;
+	pthread_mutex_init(&r->bufs_lock, NULL);
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_mutex_init(&r->mem_lock, NULL);
+	pthread_cond_init(&r->changed, NULL);
+	r->tuning = set->rdma_tuning;
+	rails_init(&r->rails, !r->tuning.use_rails);
+}
+
 static int rdma_new(const struct settings *set, struct rdma **ret, struct err *err)
 {
 	const struct reactor_opts ro = {
@@ -602,18 +612,7 @@ static int rdma_new(const struct settings *set, struct rdma **ret, struct err *e
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return err_set(err, -ENOMEM, "out of memory");
-	list_init(&r->conns);
-	list_init(&r->quarantine);
-	list_init(&r->holders);
-	list_init(&r->bufs_1m);
-	list_init(&r->bufs_64k);
-	list_init(&r->memories);
-	r->shed.fire = shed;
-	pthread_mutex_init(&r->bufs_lock, NULL);
-	pthread_mutex_init(&r->lock, NULL);
-	pthread_mutex_init(&r->mem_lock, NULL);
-	pthread_cond_init(&r->changed, NULL);
-	r->tuning = set->rdma_tuning;
+	rdma_init(r, set);
 	r->eager_limit = set->eager_limit ? set->eager_limit : EAGER_AUTO;
 	rc = pool_new(&po, &r->pool, err);
 	if (!rc) {
@@ -635,6 +634,7 @@ static int rdma_new(const struct settings *set, struct rdma **ret, struct err *e
 		reactor_free(r->reactor);
 		rdma_bufs_fini(r);
 		pool_free(r->pool);
+		rails_fini(&r->rails);
 		free(r);
 		return rc;
 	}
@@ -674,12 +674,13 @@ void rdma_free(struct rdma *r)
 	verbs_free(r->verbs);     /* no queue pair is left */
 	reactor_free(r->reactor); /* it knows their timers */
 	list_for_each (l, &r->quarantine)
-		quarantine_over(&container_of(l, struct quarantine, link)->timer);
+		rdma_quarantine_over(&container_of(l, struct quarantine, link)->timer);
 	rdma_bufs_fini(r);
 	pool_free(r->pool);
 	pthread_cond_destroy(&r->changed);
 	pthread_mutex_destroy(&r->bufs_lock);
 	pthread_mutex_destroy(&r->lock);
 	pthread_mutex_destroy(&r->mem_lock);
+	rails_fini(&r->rails);
 	free(r);
 }

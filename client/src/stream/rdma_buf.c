@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registered memory of packets: taken and given back by any thread. */
+/* Registered memory of packets: taken and given back by any thread. And what a node may still get
+ * at: kept until it surely cannot, on the reactor. */
+#include <stdlib.h>
+
 #include "client/src/stream/rdma_internal.h"
+#include "common/base/clock.h"
+
+#define QUARANTINE_NS (6 * NS_PER_S) /* longer than the transport drains a queue pair */
 
 struct rbuf *rdma_buf_get(struct rdma *r, uint32_t bytes)
 {
@@ -52,4 +58,38 @@ void rdma_bufs_fini(struct rdma *r)
 		slot_put(r->bufs[i].data);
 		slot_put(r->bufs[i].crc);
 	}
+}
+
+void rdma_quarantine_over(struct rtimer *t)
+{
+	struct quarantine *q = container_of(t, struct quarantine, timer);
+
+	list_del(&q->link);
+	slot_put(q->slot);
+	rdma_buf_put(q->buf);
+	free(q);
+}
+
+static void quarantine(struct rdma *r, struct rcall *c, struct slot *s, struct rbuf *b)
+{
+	struct quarantine *q = calloc(1, sizeof(*q));
+
+	rdma_give_up(c);
+	if (!q)
+		return; /* better lost than written to by somebody else's RDMA */
+	q->slot = s;
+	q->buf = b;
+	q->timer.fire = rdma_quarantine_over;
+	list_add_tail(&r->quarantine, &q->link);
+	reactor_timer_set(r->reactor, &q->timer, clock_mono_ns() + QUARANTINE_NS);
+}
+
+void rdma_quarantine(struct rdma *r, struct rcall *c, struct slot *s)
+{
+	quarantine(r, c, s, NULL);
+}
+
+void rdma_quarantine_buf(struct rdma *r, struct rcall *c, struct rbuf *b)
+{
+	quarantine(r, c, NULL, b);
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "client/src/stream/rdma.h"
+#include "common/link/rails.h"
 
 #define BUFS_1M 28u
 #define BUFS_64K 40u
@@ -17,7 +18,8 @@ enum rconn_state { RC_CONNECTING, RC_UP, RC_LOST };
 struct rconn {
 	struct list link; /* rdma.conns, until lost */
 	struct rdma *rdma;
-	struct net_addr addr;
+	struct net_addr addr;   /* that the node is known by */
+	struct rail *rail;      /* the one that it is reached by; NULL: addr */
 	enum rconn_state state; /* written on the reactor under rdma.lock */
 	int rc;                 /* why lost */
 	char why[160];
@@ -40,6 +42,7 @@ struct rdma {
 	struct pool *pool;       /* owned */
 	struct verbs *verbs;     /* owned */
 	struct verbs_tuning tuning;
+	struct rails rails;
 	struct list conns;
 	struct list quarantine;
 	uint64_t eager_limit;     /* dfs.rdma.eager.limit, or EAGER_AUTO */
@@ -63,6 +66,8 @@ struct quarantine {
 	struct rbuf *buf;
 };
 
+/** At the end, or when its time is over. */
+void rdma_quarantine_over(struct rtimer *t);
 /** All windows are back. */
 void rdma_memories_fini(struct rdma *r);
 /** Before the reactor has the pool, and after the reactor. */
