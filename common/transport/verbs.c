@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
+#include "common/base/log.h"
 #include "common/base/metrics.h"
 #include "common/transport/verbs_internal.h"
 
@@ -342,6 +343,16 @@ static void on_received(struct verbs *v, struct vdev *d, const struct ibv_wc *wc
 		vconn_message(c, rx);
 }
 
+/* The queue does not do any more what it is for: it is made anew behind its connections. */
+static void queue_failed(struct vdev *d, const char *what)
+{
+	if (atomic_load(&d->broken))
+		return;
+	log_warn("op=rdma device=%s: %s failed; the connections over that queue end",
+		 ibv_get_device_name(d->ctx->device), what);
+	vdev_mail(d, DEV_FAILED);
+}
+
 /* The event first: one for a completion that comes behind the look at the queue stays, and wakes
  * us. */
 static bool take_event(struct vdev *d)
@@ -368,6 +379,8 @@ static int poll_queue(struct vdev *d)
 		else
 			on_sent(d->v, &wc[i]);
 	}
+	if (n < 0)
+		queue_failed(d, "taking completions");
 	vdev_post_due(d);
 	return (n > 0 ? n : 0) + event;
 }
@@ -396,8 +409,11 @@ int vdev_arm(struct poller *p)
 
 	if (d->armed || atomic_load_explicit(&d->broken, memory_order_relaxed))
 		return 0;
-	d->armed = true;
-	return ret_code(ibv_req_notify_cq(d->cq, 0));
+	if (ibv_req_notify_cq(d->cq, 0) == 0)
+		d->armed = true;
+	else /* nothing would wake us */
+		queue_failed(d, "asking for an event");
+	return 0;
 }
 
 /* ---- the transport interface ---- */

@@ -133,7 +133,7 @@ int cards_open(struct verbs *v, struct err *err)
 {
 	struct verbs_control *k = v->control;
 	struct vcard *card;
-	int good = 0, rc = -ENODEV;
+	int good = 0, rc = err_set(err, -ENODEV, "no RDMA device can be opened");
 
 	for (int i = 0; (card = card_at(k, i)); i++) {
 		struct vdev *d = control_dev(v, card->ctx, &rc, err);

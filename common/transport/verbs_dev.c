@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,25 @@ static int relaxed(const struct vdev *d)
 {
 	/* one of those that a device without it may leave out */
 	return d->v->tuning.relaxed ? IBV_ACCESS_RELAXED_ORDERING : 0;
+}
+
+/* No card is known that takes less than a slab, so none is registered in pieces. */
+static int slabs_fit(const struct vdev *d, const struct pool *pool, struct err *err)
+{
+	for (uint32_t i = 0; pool && i < pool_slab_count(pool); i++) {
+		size_t len;
+
+		(void)pool_slab(pool, i, &len);
+		if (len <= d->attr.max_mr_size)
+			continue;
+		err_set(err, -E2BIG,
+			"RDMA device %s registers at most %" PRIu64
+			" bytes at once, and the buffers are one stretch of %zu",
+			ibv_get_device_name(d->ctx->device), d->attr.max_mr_size, len);
+		(void)err_cure(err, "lower dfs.rdma.pool.size, or use another device");
+		return -E2BIG;
+	}
+	return 0;
 }
 
 /* Slabs in one domain. Each MR outlives every work request that names it, until vdev_close(). */
@@ -148,14 +168,23 @@ static int receives_new(struct vdev *d)
 	return rc == -EOPNOTSUPP || rc == -ENOSYS ? 0 : rc;
 }
 
-static int dev_setup(struct vdev *d)
+static int dev_ask(struct vdev *d, struct err *err)
+{
+	const int rc = ibv_query_device(d->ctx, &d->attr);
+
+	if (rc) /* not all set errno */
+		return rc > 0 ? -rc : neg_errno();
+	return slabs_fit(d, d->v->opts.pool, err) ?: slabs_fit(d, d->v->opts.landing, err);
+}
+
+static int dev_setup(struct vdev *d, struct err *err)
 {
 	const struct verbs_opts *o = &d->v->opts;
 	const int in_access = IBV_ACCESS_LOCAL_WRITE | relaxed(d);
-	int cqe, out_access = IBV_ACCESS_REMOTE_READ | relaxed(d), rc;
+	int cqe, out_access = IBV_ACCESS_REMOTE_READ | relaxed(d), rc = dev_ask(d, err);
 
-	if (ibv_query_device(d->ctx, &d->attr))
-		return neg_errno();
+	if (rc < 0)
+		return rc;
 	cqe = d->attr.max_cqe < 32768 ? d->attr.max_cqe : 32768;
 	if (o->peer_may_write)
 		out_access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
@@ -231,11 +260,11 @@ int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struc
 	list_init(&d->tx_waiting);
 	d->poller = (struct poller){.fd = -1, .poll = vdev_poll, .arm = vdev_arm};
 	d->held = device_hold(ctx);
-	rc = d->held ? dev_setup(d) : -ENODEV;
+	rc = d->held ? dev_setup(d, err) : -ENODEV;
 	if (rc < 0) {
 		if (rc == -ENOMEM)
 			memlock_error(err, "the buffer pool");
-		else
+		else if (rc != -E2BIG) /* which says it by itself */
 			err_sys(err, rc, "setting up RDMA device %s failed",
 				ibv_get_device_name(ctx->device));
 		vdev_close(d);

@@ -15,7 +15,7 @@
 
 static struct {
 	uint32_t completions, events; /* not yet taken */
-	bool armed;
+	bool armed, fails;
 	uint32_t late_completions, late_events; /* come right behind the next look at the queue */
 } queue;
 
@@ -47,6 +47,8 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited)
 {
 	(void)cq;
 	(void)solicited;
+	if (queue.fails)
+		return ENOMEM;
 	queue.armed = true;
 	return 0;
 }
@@ -102,6 +104,47 @@ static void no_completion_is_slept_through(void **state)
 	go_to_sleep(&d);
 }
 
+static int poll_fails(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	(void)cq;
+	(void)n;
+	(void)wc;
+	return -1;
+}
+
+/* It would be slept through for ever, or its connections would hang until their time is up. */
+static void a_queue_that_gives_nothing_has_failed(void **state)
+{
+	static struct verbs v;
+	struct verbs_control control = {.wake = -1};
+	struct ibv_device device = {.name = "played"};
+	struct ibv_context ctx = {.device = &device,
+				  .ops = {.poll_cq = poll_cq, .req_notify_cq = req_notify_cq}};
+	struct ibv_cq cq = {.context = &ctx};
+	struct vdev d = {.v = &v, .ctx = &ctx, .cq = &cq};
+
+	(void)state;
+	v = (struct verbs){.control = &control, .poller.fd = -1};
+	pthread_mutex_init(&control.lock, NULL);
+	list_init(&d.rx_due);
+	queue.fails = true;
+	assert_int_equal(vdev_arm(&d.poller), 0);
+	assert_false(d.armed);
+	assert_int_equal(d.events, DEV_FAILED);
+	d.events = 0;
+	queue.fails = false;
+	atomic_store(&d.broken, false);
+	assert_int_equal(vdev_arm(&d.poller), 0);
+	assert_true(d.armed);
+	ctx.ops.poll_cq = poll_fails;
+	assert_int_equal(vdev_poll(&d.poller), 0);
+	assert_int_equal(d.events, DEV_FAILED);
+	d.events = 0; /* and is told once */
+	vdev_drain(&d);
+	assert_int_equal(d.events, 0);
+	pthread_mutex_destroy(&control.lock);
+}
+
 /* ---- no device ---- */
 
 static void a_machine_without_a_device_says_so_and_names_the_cure(void **state)
@@ -125,6 +168,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_completion_is_slept_through),
+		cmocka_unit_test(a_queue_that_gives_nothing_has_failed),
 		cmocka_unit_test(a_machine_without_a_device_says_so_and_names_the_cure),
 	};
 

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A device that cannot do what all others can, or does not answer: whoever opens it is told why,
+ * and what to do. The device is played. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/transport/verbs_internal.h"
+
+static struct ibv_device device;
+static struct ibv_context ctx = {.device = &device};
+static struct ibv_device_attr attr;
+static int query_rc;
+
+struct ibv_context **__wrap_rdma_get_devices(int *n);
+void __wrap_rdma_free_devices(struct ibv_context **all);
+int __wrap_ibv_query_device(struct ibv_context *c, struct ibv_device_attr *ret);
+
+struct ibv_context **__wrap_rdma_get_devices(int *n)
+{
+	struct ibv_context **all = calloc(2, sizeof(struct ibv_context *));
+
+	all[0] = &ctx;
+	if (n)
+		*n = 1;
+	return all;
+}
+
+void __wrap_rdma_free_devices(struct ibv_context **all)
+{
+	free(all);
+}
+
+int __wrap_ibv_query_device(struct ibv_context *c, struct ibv_device_attr *ret)
+{
+	(void)c;
+	*ret = attr;
+	return query_rc;
+}
+
+static int open_it(struct err *err)
+{
+	const struct pool_opts po = {.count = {4, 1, 1, 1, 1}};
+	struct verbs v = {.opts.passive = true};
+	struct vdev *d = NULL;
+	int rc;
+
+	(void)snprintf(device.name, sizeof(device.name), "played");
+	assert_int_equal(pool_new(&po, &v.opts.pool, NULL), 0);
+	rc = vdev_open(&v, &ctx, &d, err);
+	assert_null(d);
+	pool_free(v.opts.pool);
+	return rc;
+}
+
+static void a_device_that_registers_little_says_how_much(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	attr = (struct ibv_device_attr){.max_mr_size = 65536};
+	assert_int_equal(open_it(&err), -E2BIG);
+	assert_non_null(strstr(err.text, "played registers at most 65536 bytes"));
+	assert_non_null(strstr(err.text, "lower dfs.rdma.pool.size"));
+}
+
+/* Its answer is an error, and errno may be anything. */
+static void a_device_that_does_not_tell_its_limits_is_not_used(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	attr = (struct ibv_device_attr){.max_mr_size = UINT64_MAX};
+	query_rc = ENOSYS;
+	errno = EPERM;
+	assert_int_equal(open_it(&err), -ENOSYS);
+	query_rc = 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_device_that_registers_little_says_how_much),
+		cmocka_unit_test(a_device_that_does_not_tell_its_limits_is_not_used),
+	};
+
+	return cmocka_run_group_tests_name("verbs_dev", tests, NULL, NULL);
+}
