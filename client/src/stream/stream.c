@@ -42,6 +42,16 @@ static bool falls_back(struct dfs *fs, const Hd__DatanodeInfoProto *node, int *r
 	return true;
 }
 
+bool stream_broke(struct dfs *fs, const char *node, const struct err *why)
+{
+	if (!stream_forgives(fs, why->rc))
+		return false;
+	node_table_put(&fs->fallbacks, node, why->text, clock_mono_ns() + FALLBACK_NS);
+	count_add(&fs->count.rdma_fallbacks, 1);
+	log_debug("op=rdma_fallback node=%s reason=\"%s\"", node, why->text);
+	return true;
+}
+
 int stream_check(struct dfs *fs, struct err *err)
 {
 	struct err why = ERR_INIT;

@@ -32,6 +32,8 @@ struct wstream {
 	const struct block_stream *ops;
 	/* set by send(): it waits for memory of this process, which is no node's fault */
 	bool in_line;
+	/* its connection broke, and TCP does as well: stream_broke() */
+	bool broke;
 	/* what the first nodes have said to sync_later: deferred_sync.h */
 	uint64_t later[LOCATED_NODES_MAX];
 	uint32_t later_count;
@@ -115,7 +117,8 @@ struct block_stream {
 	int (*open_read)(struct dfs *fs, const struct read_setup *r, struct rstream **ret,
 			 struct err *err);
 	/** The next bytes of the range, verified: 1..@len, which is no more than is left of the
-	 *  range. -EBADMSG for a wrong CRC. -EEXIST, as
+	 *  range. -EBADMSG for a wrong CRC. -ENOBUFS where TCP is allowed: the node has not failed,
+	 *  and by TCP it can be read. -EEXIST, as
 	 *  from open_read: the replica was cut within the range since it had the stamp that was
 	 *  asked by; what is there now is something else.
 	 *  Never called when the range is used up. */
@@ -162,6 +165,15 @@ int stream_tcp_checksum(struct dfs *fs, const struct read_setup *r, enum crc_typ
 bool stream_is_registered(struct dfs *fs, const void *p, size_t len);
 /** @what (a read, a write) waited in line for dfs.rdma.pool.wait in vain: -ENOBUFS. */
 int stream_no_buffers(const struct dfs *fs, const char *what, struct err *err);
+/** An RDMA connection broke with @rc: is TCP to be tried with the same node? Not when RDMA alone
+ *  will do, nor when the node was silent: another wait for it would be as long. */
+static inline bool stream_forgives(const struct dfs *fs, int rc)
+{
+	return fs->set.rdma == RDMA_AUTO && rc != -ETIMEDOUT;
+}
+/** That connection was of a stream. Where TCP is to be tried (true), the node is spoken to by it
+ *  for a while. */
+bool stream_broke(struct dfs *fs, const char *node, const struct err *why);
 /** Can dfs.client.rdma be honoured at all? -ENOTSUP with what is missing, only when it is
  *  "require". */
 int stream_check(struct dfs *fs, struct err *err);

@@ -85,8 +85,6 @@ int rdma_reach(struct dfs *fs, const Hd__DatanodeIDProto *node, struct rdma **re
 
 int rdma_no_path(int rc, struct err *err)
 {
-	if (rc == -ENOMEM)
-		return rc;
 	err->rc = rc == -ENOBUFS ? rc : -ENOLINK; /* ours, for now: the node is not marked */
 	return -ENOLINK;
 }

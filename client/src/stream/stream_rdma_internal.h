@@ -60,7 +60,8 @@ void rdma_pair_form(struct rdma_pair *p, enum slot_class data, enum slot_class c
 bool rdma_pair_fetch(struct rdma_pair *p);
 /** Wait no longer, and give back what was granted and not fetched. */
 void rdma_pair_end(struct rdma_pair *p);
-/** Nothing of the operation itself has failed: -ENOLINK, TCP may do. -ENOMEM stays. */
+/** Nothing of the operation itself has failed: -ENOLINK, TCP may do. So it is with -ENOMEM, most of
+ *  which is memory that the device may not have (RLIMIT_MEMLOCK). */
 int rdma_no_path(int rc, struct err *err);
 /** How long a read waits in line for slots: not for long where TCP does as well. */
 #define RDMA_AUTO_WAIT_NS (100 * NS_PER_MS)

@@ -452,6 +452,45 @@ static void what_its_reader_looks_at_is_not_given_back(void **state)
 	assert_int_equal(slots_out(), before);
 }
 
+struct drop {
+	struct rtask t;
+	int rc;
+};
+
+static void drop_run(struct rtask *t)
+{
+	struct xop *op = receiving;
+
+	receiving = NULL;
+	op->done(op, container_of(t, struct drop, t)->rc);
+}
+
+/* The device may have failed, and not the node: it is to be tried by TCP. But for one that was
+ * silent there would be a second wait as long as the first. */
+static void a_connection_that_breaks_is_no_nodes_fault(void **state)
+{
+	static const struct {
+		enum rdma_mode mode;
+		int lost, read;
+	} want[] = {{RDMA_REQUIRE, -EIO, -EIO},
+		    {RDMA_AUTO, -ETIMEDOUT, -ETIMEDOUT},
+		    {RDMA_AUTO, -EIO, -ENOBUFS}};
+	uint8_t buf[SMALL];
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		struct drop d = {.rc = want[i].lost};
+		struct rstream *s = must_open(0, SMALL);
+		struct err err = ERR_INIT;
+
+		fs.set.rdma = want[i].mode;
+		rdma_run(fs.rdma, &d.t, drop_run);
+		assert_int_equal(stream_rdma.read(s, buf, sizeof(buf), &err), want[i].read);
+		assert_int_equal(node_table_is_empty(&fs.fallbacks), i < 2);
+		stream_rdma.close_read(s);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -469,6 +508,7 @@ int main(void)
 		t(who_stops_reading_keeps_no_buffer_where_nothing_is_answered),
 		t(who_stopped_reading_goes_on_at_its_byte),
 		t(a_read_that_is_closed_is_cancelled),
+		t(a_connection_that_breaks_is_no_nodes_fault),
 	};
 
 	return cmocka_run_group_tests_name("stream_rdma_read", tests, NULL, NULL);

@@ -59,6 +59,15 @@ static void let_go(struct wslot *s)
 	s->copied = false;
 }
 
+/* ---- the connection is lost ---- */
+
+static int broke(struct rdma_w *w, struct err *err)
+{
+	err_set(err, w->m.lost, "data node %s: %s", w->peer, w->m.why);
+	w->base.broke = stream_broke(w->fs, w->peer, err);
+	return w->m.lost;
+}
+
 /* ---- what comes from the node ---- */
 
 /* One ACK may cover several packets; the writer wants one each. An ACK for fewer nodes than the
@@ -275,7 +284,7 @@ int rdma_w_send(struct wstream *ws, struct packet *p, struct err *err)
 	if (wants_pair)
 		reactor_post(rdma_reactor(w->rdma), &w->ask_msg);
 	if (rc < 0)
-		return err_set(err, rc, "data node %s: %s", w->peer, w->m.why);
+		return broke(w, err);
 	if (rc == 0)
 		return 0;
 	fill(s, p);
@@ -300,7 +309,7 @@ int rdma_w_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 		rc = err_set(err, -EPROTO, "data node %s acknowledges for %u of %zu nodes", w->peer,
 			     w->acks_short, w->nodes);
 	} else if (w->m.lost) {
-		rc = err_set(err, w->m.lost, "data node %s: %s", w->peer, w->m.why);
+		rc = broke(w, err);
 	} else if (w->closed) {
 		rc = err_set(err, -ECONNRESET, "data node %s ended the block: %s", w->peer,
 			     *w->text ? w->text : "no reason given");
@@ -497,8 +506,10 @@ static int open_block(struct rdma_w *w, const struct write_setup *setup, int *re
 	rc = await(w, is_answered, deadline);
 	if (rc < 0)
 		return err_set(err, rc, "data node %s does not answer over RDMA", w->peer);
-	if (w->m.lost)
-		return err_set(err, w->m.lost, "data node %s: %s", w->peer, w->m.why);
+	if (w->m.lost) {
+		rc = err_set(err, w->m.lost, "data node %s: %s", w->peer, w->m.why);
+		return stream_forgives(w->fs, rc) ? rdma_no_path(rc, err) : rc;
+	}
 	if (!w->opened)
 		return err_set(err, -ECONNRESET, "data node %s gave the block up: %s", w->peer,
 			       *w->text ? w->text : "no reason given");

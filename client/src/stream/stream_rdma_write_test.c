@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "hdfs.pb-c.h"
 
+#include "client/src/stream/stream_rdma_internal.h"
 #include "client/src/stream/stream_rdma_test_fixture.h"
 
 #define WRITERS 150
@@ -360,6 +361,50 @@ static void an_ack_for_fewer_nodes_acknowledges_nothing(void **state)
 	chain = 1;
 }
 
+/* RLIMIT_MEMLOCK, most often: TCP needs no such memory. */
+static void memory_that_the_device_may_not_have_is_no_failure(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	err_set(&err, -ENOMEM, "no RDMA connection");
+	assert_int_equal(rdma_no_path(-ENOMEM, &err), -ENOLINK);
+	assert_int_equal(err.rc, -ENOLINK);
+}
+
+static void drop_run(struct rtask *t)
+{
+	struct xop *op = receiving;
+
+	(void)t;
+	receiving = NULL;
+	op->done(op, -ECONNRESET);
+}
+
+/* The device may have failed, and not the node: it is to be tried by TCP. */
+static void a_connection_that_breaks_is_no_nodes_fault(void **state)
+{
+	struct err err = ERR_INIT;
+	struct pipeline p = {0};
+	struct ack a;
+	struct rtask t;
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		const enum rdma_mode mode = i ? RDMA_AUTO : RDMA_REQUIRE;
+
+		fs.set.rdma = mode;
+		assert_int_equal(try_open_write(&p.ws, &err), 0);
+		rdma_run(fs.rdma, &t, drop_run);
+		assert_int_equal(
+			stream_rdma.wait(p.ws, false, clock_mono_ns() + 60 * NS_PER_S, &err), 1);
+		assert_int_equal(stream_rdma.next_ack(p.ws, &a, &err), -ECONNRESET);
+		assert_int_equal(pipeline_forgives(&p, -ECONNRESET), i);
+		assert_int_equal(node_table_is_empty(&fs.fallbacks), !i);
+		stream_rdma.close_write(p.ws);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -372,6 +417,8 @@ int main(void)
 		t(a_write_that_is_to_go_by_tcp_does),
 		t(a_write_that_is_given_up_leaves_no_buffer_behind),
 		t(an_ack_for_fewer_nodes_acknowledges_nothing),
+		t(memory_that_the_device_may_not_have_is_no_failure),
+		t(a_connection_that_breaks_is_no_nodes_fault),
 	};
 
 	return cmocka_run_group_tests_name("stream_rdma_write", tests, NULL, NULL);

@@ -62,6 +62,7 @@ static int lose(struct striped_writer *w, unsigned u, struct err *err)
 	struct striped_unit *unit = &w->unit[u];
 	const Hd__DatanodeInfoProto *node = w->group.unit[u].locs[0];
 	const bool dry = pipeline_is_dry(&unit->pipe, err->rc);
+	const bool forgiven = pipeline_forgives(&unit->pipe, err->rc);
 	char text[NET_TEXT_MAX], why[92];
 
 	if (err->rc == -ENOMEM)
@@ -79,7 +80,7 @@ static int lose(struct striped_writer *w, unsigned u, struct err *err)
 	output_heard(&w->f, err->rc);
 	pipeline_close_stream(&unit->pipe);
 	pipeline_drop_all(&unit->pipe);
-	for (size_t i = 0; i < w->lb->n_locs && !dry; i++)
+	for (size_t i = 0; i < w->lb->n_locs && !forgiven; i++)
 		if (w->lb->locs[i] == node) {
 			(void)output_blame(&w->f, located_remove(w->lb, i), err->rc == -ETIMEDOUT,
 					   NULL);

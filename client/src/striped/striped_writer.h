@@ -32,6 +32,7 @@
  * A unit whose next packet waits in vain for memory of this process (pipeline_is_dry()) is an error
  * with dfs.client.rdma=require, and nothing is lost by it: no bytes were taken, or all of them, and
  * the next call goes on with what was begun. Else the unit is left out, and its node is not blamed.
+ * Nor is that of one whose RDMA connection breaks, where TCP is allowed (pipeline_forgives()).
  * Ownership: as the contiguous writer's: packets belong to the pool, the units' pipelines and
  * `row`.
  * Threading: as output.h says; the lock is the file's.

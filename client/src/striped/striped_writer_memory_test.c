@@ -120,6 +120,28 @@ static void a_unit_without_memory_is_left_out_where_rdma_need_not_be(void **stat
 	assert_int_equal(fs.count.pipeline_recoveries, 0);
 }
 
+/* So is one whose RDMA connection breaks, where TCP does as well: its node is to be tried by it. */
+static void a_unit_whose_connection_breaks_blames_no_node(void **state)
+{
+	struct striped_writer *w;
+	struct err err = ERR_INIT;
+	struct dfs fs;
+
+	(void)state;
+	for (unsigned broke = 0; broke < 2; broke++) {
+		w = begin_dry(&fs, RDMA_AUTO);
+		nn.fail = 1u << 1;
+		nn.when = AT_PACKET;
+		for (uint64_t at = 0; at < GROUP + ROW; at += 512) {
+			assert_int_equal(output_write(&w->f, content + at, 512, &err), 512);
+			if (w->unit[1].pipe.ws) /* until its second packet */
+				w->unit[1].pipe.ws->broke = broke;
+		}
+		assert_int_equal(nn.excluded > 0, !broke);
+		end_dry(w, &fs, GROUP + ROW, 1u << 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -127,6 +149,7 @@ int main(void)
 		cmocka_unit_test(a_wait_for_memory_that_fails_loses_nothing),
 		cmocka_unit_test(memory_that_comes_last_of_all_counts),
 		cmocka_unit_test(a_unit_without_memory_is_left_out_where_rdma_need_not_be),
+		cmocka_unit_test(a_unit_whose_connection_breaks_blames_no_node),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

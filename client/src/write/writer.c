@@ -43,7 +43,7 @@ static int turn(struct writer *w, bool wait, struct err *err)
 
 	if (rc >= 0 && wait && pipeline_in_flight(&w->pipe))
 		rc = pipeline_wait(&w->pipe, rc > 0, err);
-	if (pipeline_is_dry(&w->pipe, rc))
+	if (pipeline_forgives(&w->pipe, rc))
 		rc = writer_go_round(w, err);
 	else if (rc < 0)
 		rc = writer_recover(w, bad, err);

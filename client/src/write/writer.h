@@ -88,9 +88,9 @@ int writer_reopen(struct writer *w, Hd__LocatedBlockProto *lb, uint64_t length, 
 /** The pipeline broke (@bad: index of the node to blame, @err: why). Repair it, or fail with the
  *  reason. What was unacked is in the queue again. */
 int writer_recover(struct writer *w, int bad, struct err *err);
-/** The next packet has waited in vain for memory of this process (pipeline_is_dry()). With
- *  dfs.client.rdma=require that is an error, and nothing is lost by it; else the block goes on by
- *  TCP, with the same nodes. */
+/** No node has failed (pipeline_forgives()): the next packet has waited in vain for memory of this
+ *  process, or the RDMA connection broke. The block goes on by TCP, with the same nodes. With
+ *  dfs.client.rdma=require memory that is short is an error, and nothing is lost by it. */
 int writer_go_round(struct writer *w, struct err *err);
 /** Tell the NameNode that the block of a flushed file exists. */
 int writer_persist(struct writer *w, struct err *err);

@@ -526,6 +526,8 @@ int writer_go_round(struct writer *w, struct err *err)
 	rc = rc ?: rebuild(w, &bad, err);
 	if (rc < 0 && bad >= 0)
 		rc = writer_recover(w, bad, err);
+	else if (rc == 0 && w->stage == WRITER_CLOSING) /* as there: they have finalised it */
+		pipeline_drop_all(&w->pipe);
 	w->fsync_done = w->fsync_done && rc < 0; /* the NameNode must hear of the new stamp */
 	return rc;
 }

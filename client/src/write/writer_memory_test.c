@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: a writer that has flushed holds no packet. One whose packet gets no memory for
- * too long is told so, and nothing is lost by it. */
+ * too long is told so, and nothing is lost by it. Where TCP does as well the same nodes get the
+ * bytes by it, also when an RDMA connection breaks. */
 #include "common/base/clock.h"
 
 #include "client/src/write/writer_test_fixture.h"
@@ -135,6 +136,56 @@ static void hsync_tells_the_namenode_again_after_going_without(void **state)
 	end(f);
 }
 
+/* The device, or the connection over it, has failed where TCP does as well: no node has. */
+static void breaks(struct output *f, bool takes_no_more)
+{
+	const struct writer *w = container_of(f, struct writer, f);
+	struct fake_stream *s = container_of(w->pipe.ws, struct fake_stream, base);
+
+	s->dies = s->base.broke = true;
+	s->full = takes_no_more;
+}
+
+static void where_the_connection_breaks_the_same_nodes_go_on_by_tcp(void **state)
+{
+	struct output *f = begin_with(RDMA_AUTO, 20);
+	const struct writer *w = container_of(f, struct writer, f);
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(output_write(f, bytes, 5000, &err), 5000);
+	assert_int_equal(output_flush(f, 0, &err), 0);
+	breaks(f, false);
+	assert_int_equal(output_write(f, bytes + 5000, 5000, &err), 5000);
+	assert_int_equal(output_flush(f, 0, &err), 0);
+	assert_int_equal(stamps, 1);
+	assert_int_equal(by_rdma, 1);
+	assert_int_equal(w->f.blamed.failures, 0);
+	end(f);
+	assert_int_equal(blocks, 1);
+	expect_bytes(10000);
+}
+
+/* Before the last packet, which the recovery of a close makes needless. */
+static void a_connection_that_breaks_at_the_end_blames_no_node(void **state)
+{
+	struct output *f = begin_with(RDMA_AUTO, 20);
+	const struct writer *w = container_of(f, struct writer, f);
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(output_write(f, bytes, 5000, &err), 5000);
+	assert_int_equal(output_flush(f, 0, &err), 0);
+	breaks(f, true);
+	assert_int_equal(output_close(f, &err), 0);
+	assert_int_equal(stamps, 1);
+	assert_int_equal(w->f.blamed.failures, 0);
+	assert_true(complete);
+	assert_false(block[0].finished);
+	assert_int_equal(block[0].len, 5000);
+	output_free(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -143,6 +194,8 @@ int main(void)
 		cmocka_unit_test(a_wait_for_memory_begins_when_it_is_asked_for),
 		cmocka_unit_test(where_rdma_need_not_be_the_block_goes_on_without),
 		cmocka_unit_test(hsync_tells_the_namenode_again_after_going_without),
+		cmocka_unit_test(where_the_connection_breaks_the_same_nodes_go_on_by_tcp),
+		cmocka_unit_test(a_connection_that_breaks_at_the_end_blames_no_node),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
