@@ -520,15 +520,15 @@ static int fake_connect(struct reactor *r, const struct net_addr *to, uint64_t d
 	return 0;
 }
 
-const struct xport_ops fake_stream_ops = {
-	"fake", false, fake_connect, fake_send, fake_recv, fake_pull, fake_push,   fake_close,
-	NULL,   NULL,  NULL,         NULL,      NULL,      NULL,      fake_recv_by};
-static const struct xport_ops fake_vectored_ops = {
-	"fake",     false, fake_connect, fake_send, fake_recv, fake_pull, fake_push,   fake_close,
-	fake_recvv, NULL,  NULL,         NULL,      NULL,      NULL,      fake_recv_by};
-const struct xport_ops fake_message_ops = {"fake",    true,      fake_connect, fake_send, fake_recv,
-					   fake_pull, fake_push, fake_close,   NULL,      NULL,
-					   NULL,      NULL,      NULL,         NULL,      NULL};
+/* What streams and messages have. */
+#define FAKE_OPS                                                                                   \
+	.name = "fake", .connect = fake_connect, .send = fake_send, .recv = fake_recv,             \
+	.pull = fake_pull, .push = fake_push, .close = fake_close
+
+const struct xport_ops fake_stream_ops = {FAKE_OPS, .recv_by = fake_recv_by};
+static const struct xport_ops fake_vectored_ops = {FAKE_OPS, .recvv = fake_recvv,
+						   .recv_by = fake_recv_by};
+const struct xport_ops fake_message_ops = {FAKE_OPS, .messages = true};
 
 static struct fake_conn *conn_new(struct fake_pair *p)
 {

@@ -103,6 +103,8 @@ struct xport_ops {
 	/** Stream; NULL where there is none: recv_deadline_ns becomes an earlier one, also for the
 	 *  receive under way. */
 	void (*recv_by)(struct xconn *c, uint64_t deadline_ns);
+	/** Message; NULL where there is none: see xconn_give_up(). */
+	void (*give_up)(struct xconn *c);
 };
 
 struct xconn { /* first member of every implementation's connection */
@@ -142,6 +144,13 @@ static inline void xconn_push(struct xconn *c, const struct iovec *iov, int n, s
 static inline bool xconn_is_local(const struct xconn *c)
 {
 	return c->peer.sa.ss_family == AF_UNIX;
+}
+/** It fails, as if the peer were gone: what is queued comes back, and the device begins nothing
+ *  more for it. xconn_close() follows. */
+static inline void xconn_give_up(struct xconn *c)
+{
+	if (c->ops->give_up)
+		c->ops->give_up(c);
 }
 /** Accepts NULL. Ops in flight come back, then the connection frees itself. Never touch it again.
  */

@@ -525,6 +525,11 @@ static void verbs_push(struct xconn *x, const struct iovec *iov, int n, struct x
 				   .rkey = to.rkey});
 }
 
+static void verbs_give_up(struct xconn *x)
+{
+	vconn_fail(vconn_of(x), -ECANCELED, "given up");
+}
+
 static void verbs_close(struct xconn *x)
 {
 	struct vconn *c = vconn_of(x);
@@ -583,4 +588,5 @@ const struct xport_ops verbs_ops = {
 	.pull = verbs_pull,
 	.push = verbs_push,
 	.close = verbs_close,
+	.give_up = verbs_give_up,
 };

@@ -163,9 +163,10 @@ const char *verbs_reason(const struct xconn *c);
 struct xremote verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off);
 
 /* Memory that is no slot. No peer may touch it until a window is opened: that lets the peer of one
- * connection write to one stretch of it, until it is closed. It is registered on the devices that
- * are open, by the control thread; on one that is opened later, before its first connection; not
- * any more on one that is closed. So connections over a device that came back have it, too. A
+ * connection write to one stretch of it, or read it, until it is closed. It is registered on the
+ * devices that are open, by the control thread; on one that is opened later, before its first
+ * connection; not any more on one that is closed. So connections over a device that came back have
+ * it, too. A
  * device without such windows (type 2) has no such memory, and one that refuses it when it is
  * opened is named in the log: there verbs_window_get() finds none. */
 #define VERBS_MEMORIES 256u      /* most of one struct verbs */
@@ -181,20 +182,26 @@ int verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory *
 		     struct err *err);
 /** As above. All its windows have been given back. Before verbs_free(). Accepts NULL. */
 void verbs_memory_free(struct verbs_memory *m);
+/** The same without waiting: gone() is called on the control thread when no device knows of the
+ *  memory any more; that is before verbs_free(). @m is not NULL. */
+void verbs_memory_free_later(struct verbs_memory *m, void (*gone)(void *arg), void *arg);
 /* The rest on the reactor. */
 /** For use on @c, which is up. NULL: all are in use, or @c's device does not have the memory. It
  *  goes back before xconn_close(). */
 struct verbs_window *verbs_window_get(const struct verbs_memory *m, const struct xconn *c);
+/* what the peer may do through a window */
+enum verbs_right { VERBS_PEER_WRITES, VERBS_PEER_READS };
 /** Takes effect before what is sent from now on. */
-struct xremote verbs_window_open(struct xconn *c, struct verbs_window *w, void *p, uint32_t len);
-/** done() not negative: the peer cannot write through it any more. Negative: the connection is
+struct xremote verbs_window_open(struct xconn *c, struct verbs_window *w, void *p, uint32_t len,
+				 enum verbs_right right);
+/** done() not negative: the peer cannot get at it any more. Negative: the connection is
  *  lost, see verbs_window_revoke(). */
 void verbs_window_close(struct xconn *c, struct verbs_window *w, struct xop *op);
 /** It was never opened, or is closed. */
 void verbs_window_put(struct verbs_window *w);
-/** Instead of both when the connection is lost, before xconn_close(). The control thread takes the
- *  window back and makes it anew, before the queue pair goes; what is on its way ends with that:
- *  the memory is the owner's when gone() has been called, not before. */
+/** Instead of both when the connection is lost (xconn_give_up()), before xconn_close(). The control
+ *  thread takes the window back and makes it anew, before the queue pair goes; what is on its way
+ *  ends with that: the memory is the owner's when gone() has been called, not before. */
 void verbs_window_revoke(struct verbs_window *w);
 
 /** The payload that rode along with the message the last recv delivered: a slot (gives the

@@ -74,7 +74,7 @@ struct vreq {
 	uint32_t rkey; /* remote key; SEND: message length; BIND, UNBIND: of the window */
 	/* PULL, BIND: bytes; PUSH: bytes done so far; SEND: payload length */
 	uint32_t len;
-	uint16_t n, i; /* PUSH: pieces, next piece */
+	uint16_t n, i; /* PUSH: pieces, next piece; BIND, n: enum verbs_right */
 	uint32_t kind;
 };
 
@@ -174,7 +174,8 @@ struct vconn {
 	struct ibv_mr *rx_mr; /* C */
 	uint32_t rx_count;    /* M */
 	/* sending */
-	/* vreq: control messages that go first; sends and pushes in order; pulls */
+	/* vreq: control messages that go first; sends, pushes and windows in order; pulls, and
+	 * windows that are closed */
 	struct list ctlq, txq, rdq;
 	struct credit credit;      /* what we may send */
 	uint32_t rd_used, rd_max;  /* rd_max: M */

@@ -248,6 +248,10 @@ static void build_chain(struct vconn *c, struct chain *ch)
 		}
 	}
 	while ((q = first(&c->rdq)) && sq_has_room(c)) {
+		if (q->kind == V_UNBIND) {
+			add_window(c, ch, q);
+			continue;
+		}
 		if (c->rd_used == c->rd_max) {
 			metric_add(METRIC_RDMA_STALL_READ, 1);
 			break;

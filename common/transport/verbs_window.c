@@ -16,15 +16,14 @@
 #include "common/base/log.h"
 #include "common/transport/verbs_internal.h"
 
-#define DEVS_MAX 32u
-
 struct verbs_window {
 	struct list link; /* on.spare; verbs_control.revoked */
 	struct vmemory_on *on;
 	struct verbs_window *next; /* in on.renewed */
 	struct ibv_mw *mw;         /* NULL: lost */
 	uint32_t rkey;
-	bool revoked; /* the reactor's */
+	bool revoked; /* the reactor's, */
+	bool queued;  /* and this: the request that opens it is not posted yet */
 	struct xop bind_op;
 };
 
@@ -41,8 +40,11 @@ struct verbs_memory {
 	struct verbs *v;
 	void *p;
 	size_t len;
-	uint32_t idx;    /* in verbs.memory */
-	bool ends;       /* what is asked for */
+	uint32_t idx; /* in verbs.memory */
+	bool ends;    /* what is asked for */
+	/* when it has ended; NULL: somebody waits for that */
+	void (*gone)(void *arg);
+	void *gone_arg;
 	int rc;          /* of what was asked for; its text in @err */
 	struct err *err; /* likewise; may be NULL */
 	sem_t done;
@@ -56,6 +58,7 @@ static void bound(struct xop *op, int res)
 	struct verbs_window *w = container_of(op, struct verbs_window, bind_op);
 
 	(void)res; /* a failure ends the connection */
+	w->queued = false;
 	if (!w->revoked)
 		w->mw->rkey = w->rkey;
 }
@@ -194,20 +197,30 @@ void vdev_memory_close(struct vdev *d)
 
 /* ---- all devices, by the control thread ---- */
 
-static uint32_t devs_of(struct verbs *v, struct vdev *ret[DEVS_MAX])
+/* The one with number @n of those that are open; NULL: there are no more. Only this thread opens
+ * and closes them. */
+static struct vdev *open_dev(struct verbs *v, uint32_t n)
 {
 	struct verbs_control *k = v->control;
-	uint32_t n = 0;
+	struct vdev *found = NULL;
 
 	pthread_mutex_lock(&k->lock);
 	list_for_each (l, &k->cards) {
 		struct vdev *d = card_dev(v, container_of(l, struct vcard, link));
 
-		if (d && d->pd_out && n < DEVS_MAX) /* else it is closed, and may be freed */
-			ret[n++] = d;
+		if (!found && d && d->pd_out && !n--) /* else it is closed, and may be freed */
+			found = d;
 	}
 	pthread_mutex_unlock(&k->lock);
-	return n;
+	return found;
+}
+
+static void take_off_all(struct verbs *v, uint32_t idx)
+{
+	struct vdev *d;
+
+	for (uint32_t i = 0; (d = open_dev(v, i)); i++)
+		take_off(d, idx);
 }
 
 /* It is the memory that it does not do with, not the device. */
@@ -258,22 +271,20 @@ static int try_somewhere(const struct verbs_memory *m)
 
 static int put_on_all(struct verbs_memory *m)
 {
-	struct vdev *devs[DEVS_MAX];
-	const uint32_t n = devs_of(m->v, devs);
+	struct vdev *d;
 	uint32_t good = 0;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < n && !is_the_callers(rc); i++) {
-		if (atomic_load(&devs[i]->broken))
+	for (uint32_t i = 0; !is_the_callers(rc) && (d = open_dev(m->v, i)); i++) {
+		if (atomic_load(&d->broken))
 			continue;
-		rc = put_on(devs[i], m, m->err);
+		rc = put_on(d, m, m->err);
 		good += rc == 0;
 		if (rc < 0 && !is_the_callers(rc))
 			tell_refused(m->err);
 	}
 	if (is_the_callers(rc)) {
-		for (uint32_t i = 0; i < n; i++)
-			take_off(devs[i], m->idx);
+		take_off_all(m->v, m->idx);
 		return rc;
 	}
 	return good ? 0 : try_somewhere(m);
@@ -297,11 +308,7 @@ static int memory_begin(struct verbs_memory *m)
 
 static void memory_end(struct verbs_memory *m)
 {
-	struct vdev *devs[DEVS_MAX];
-	const uint32_t n = devs_of(m->v, devs);
-
-	for (uint32_t i = 0; i < n; i++)
-		take_off(devs[i], m->idx);
+	take_off_all(m->v, m->idx);
 	m->v->memory[m->idx] = NULL;
 }
 
@@ -315,6 +322,14 @@ static void renew(struct verbs_window *w)
 	w->next = atomic_load(&w->on->renewed);
 	while (!atomic_compare_exchange_weak(&w->on->renewed, &w->next, w))
 		;
+}
+
+/* Nobody waits for it. */
+static void memory_gone(struct verbs_memory *m)
+{
+	m->gone(m->gone_arg);
+	(void)sem_destroy(&m->done);
+	free(m);
 }
 
 bool vmemory_turn(struct verbs_control *k)
@@ -334,14 +349,17 @@ bool vmemory_turn(struct verbs_control *k)
 			memory_end(m);
 		else
 			m->rc = memory_begin(m);
-		sem_post(&m->done);
+		if (m->gone)
+			memory_gone(m);
+		else
+			sem_post(&m->done);
 	}
 	return w || l;
 }
 
 /* ---- any other thread ---- */
 
-static void ask(struct verbs_memory *m)
+static void submit(struct verbs_memory *m)
 {
 	struct verbs_control *k = m->v->control;
 
@@ -349,6 +367,11 @@ static void ask(struct verbs_memory *m)
 	list_add_tail(&k->memories, &m->link);
 	control_wake(k);
 	pthread_mutex_unlock(&k->lock);
+}
+
+static void ask(struct verbs_memory *m)
+{
+	submit(m);
 	while (sem_wait(&m->done) < 0)
 		; /* EINTR */
 }
@@ -383,6 +406,14 @@ void verbs_memory_free(struct verbs_memory *m)
 	ask(m);
 	(void)sem_destroy(&m->done);
 	free(m);
+}
+
+void verbs_memory_free_later(struct verbs_memory *m, void (*gone)(void *arg), void *arg)
+{
+	m->ends = true;
+	m->gone = gone;
+	m->gone_arg = arg;
+	submit(m);
 }
 
 /* ---- the reactor ---- */
@@ -430,18 +461,21 @@ void verbs_window_revoke(struct verbs_window *w)
 	pthread_mutex_unlock(&k->lock);
 }
 
-struct xremote verbs_window_open(struct xconn *x, struct verbs_window *w, void *p, uint32_t len)
+struct xremote verbs_window_open(struct xconn *x, struct verbs_window *w, void *p, uint32_t len,
+				 enum verbs_right right)
 {
 	struct vconn *c = (struct vconn *)x;
 
 	/* the last eight bits are the owner's: what named it before does not any more */
 	w->rkey = ibv_inc_rkey(w->rkey);
+	w->queued = true;
 	vconn_submit(c, &c->txq, &w->bind_op,
 		     (struct vreq){.kind = V_BIND,
 				   .ptr = w,
 				   .addr = (uintptr_t)p,
 				   .rkey = w->rkey,
-				   .len = len});
+				   .len = len,
+				   .n = right});
 	return (struct xremote){(uintptr_t)p, w->rkey};
 }
 
@@ -449,7 +483,9 @@ void verbs_window_close(struct xconn *x, struct verbs_window *w, struct xop *op)
 {
 	struct vconn *c = (struct vconn *)x;
 
-	vconn_submit(c, &c->txq, op, (struct vreq){.kind = V_UNBIND, .rkey = w->rkey});
+	/* not behind messages that wait for credits, if it need not be behind what opens it */
+	vconn_submit(c, w->queued ? &c->txq : &c->rdq, op,
+		     (struct vreq){.kind = V_UNBIND, .rkey = w->rkey});
 }
 
 void vwindow_bind_wr(const struct vreq *q, struct ibv_send_wr *wr)
@@ -463,6 +499,7 @@ void vwindow_bind_wr(const struct vreq *q, struct ibv_send_wr *wr)
 		.mr = w->on->mr,
 		.addr = q->addr,
 		.length = q->len,
-		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE,
+		.mw_access_flags =
+			q->n == VERBS_PEER_READS ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE,
 	};
 }

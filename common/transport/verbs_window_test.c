@@ -2,7 +2,8 @@
 /* Memory that is no slot, on devices that come and go; the devices are played. What must hold: each
  * device that is open has it, also one that is opened later or again, and one that is closed has
  * nothing of it; who registers hears what is wrong, and then nothing is left; a window whose
- * connection was lost is made anew by the control thread. */
+ * connection was lost is made anew by the control thread; a window gives one right, and is closed
+ * whatever else waits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,8 +33,10 @@ struct device {
 	uint32_t mrs, mws, pds, tried; /* alive; registered in vain */
 };
 
-static struct device dev[2];
-static uint32_t listed; /* of these librdmacm lists */
+#define DEVICES 40
+
+static struct device dev[DEVICES]; /* two are there, but in one test */
+static uint32_t listed;            /* of these librdmacm lists */
 static struct verbs_control control;
 static struct verbs v;
 static pthread_t thread;
@@ -183,6 +186,19 @@ static void is_forgotten(struct device *d)
 	list_del(&d->d.card_link);
 }
 
+static void is_there(uint32_t i)
+{
+	struct device *d = &dev[i];
+
+	d->ctx.device = &d->device;
+	snprintf(d->device.name, sizeof(d->device.name), "card%u", i);
+	d->ctx.ops.alloc_mw = alloc_mw;
+	d->ctx.ops.dealloc_mw = dealloc_mw;
+	d->card.ctx = &d->ctx;
+	list_init(&d->card.devs);
+	list_add_tail(&control.cards, &d->card.link);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -196,17 +212,8 @@ static int setup(void **state)
 	list_init(&control.revoked);
 	v.control = &control;
 	listed = 2;
-	for (uint32_t i = 0; i < 2; i++) {
-		struct device *d = &dev[i];
-
-		d->ctx.device = &d->device;
-		snprintf(d->device.name, sizeof(d->device.name), "card%u", i);
-		d->ctx.ops.alloc_mw = alloc_mw;
-		d->ctx.ops.dealloc_mw = dealloc_mw;
-		d->card.ctx = &d->ctx;
-		list_init(&d->card.devs);
-		list_add_tail(&control.cards, &d->card.link);
-	}
+	for (uint32_t i = 0; i < 2; i++)
+		is_there(i);
 	atomic_store(&stop, false);
 	return pthread_create(&thread, NULL, control_main, NULL);
 }
@@ -220,7 +227,7 @@ static int teardown(void **state)
 	atomic_store(&stop, true);
 	(void)!write(control.wake, &one, sizeof(one));
 	pthread_join(thread, NULL);
-	for (uint32_t i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < DEVICES; i++) {
 		if (dev[i].d.pd_out)
 			closes(&dev[i]);
 		left += (int)(dev[i].mrs + dev[i].mws + dev[i].pds);
@@ -422,7 +429,7 @@ static void a_window_whose_connection_is_lost_is_made_anew(void **state)
 	there = windows_there(m, &dev[0]);
 	turned = vmemory_turn(&control);
 	/* what was queued comes home, and touches nothing that the control thread may have */
-	(void)verbs_window_open(&c.x, w, mem, 1);
+	(void)verbs_window_open(&c.x, w, mem, 1, VERBS_PEER_WRITES);
 	rkey = newest->rkey;
 	pthread_mutex_unlock(&turning);
 	assert_int_equal(there, VERBS_MEMORY_WINDOWS - 1);
@@ -434,6 +441,136 @@ static void a_window_whose_connection_is_lost_is_made_anew(void **state)
 	assert_null(verbs_window_get(m, &c.x));
 	verbs_memory_free(m);
 	assert_int_equal(dev[0].mws, 0);
+}
+
+static void of_many_devices_none_is_left_out(void **state)
+{
+	struct verbs_memory *m;
+
+	(void)state;
+	for (uint32_t i = 0; i < DEVICES; i++) {
+		if (i >= 2)
+			is_there(i);
+		opens(&dev[i]);
+	}
+	m = must_have();
+	for (uint32_t i = 0; i < DEVICES; i++)
+		assert_true(has_all(&dev[i]));
+	verbs_memory_free(m);
+	for (uint32_t i = 0; i < DEVICES; i++)
+		assert_int_equal(dev[i].mrs + dev[i].mws, 0);
+}
+
+/* ---- work requests ---- */
+
+static enum ibv_wr_opcode posted[8];
+static uint32_t posted_n;
+static unsigned int rights;
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	(void)qp;
+	(void)bad;
+	for (; wr; wr = wr->next) {
+		posted[posted_n++] = wr->opcode;
+		if (wr->opcode == IBV_WR_BIND_MW)
+			rights = wr->bind_mw.bind_info.mw_access_flags;
+	}
+	return 0;
+}
+
+static void nothing(struct xop *op, int res)
+{
+	(void)op;
+	(void)res;
+}
+
+static const struct verbs_protocol protocol = {.credit_offset = 0};
+
+/* A connection whose peer takes no message now. */
+static struct vconn *conn_up(struct ibv_qp *qp)
+{
+	static struct ibv_cq cq = {.cqe = 1000};
+	const struct reactor_opts ro = {.name = "test"};
+	struct vconn *c;
+
+	assert_int_equal(reactor_new(&ro, &v.reactor, NULL), 0);
+	v.opts.protocol = &protocol;
+	dev[0].ctx.ops.post_send = post_send;
+	qp->context = &dev[0].ctx;
+	dev[0].d.cq = &cq;
+	atomic_store(&dev[0].d.cqe_left, cq.cqe);
+	list_init(&dev[0].d.rx_due);
+	list_init(&dev[0].d.rx_dry);
+	list_init(&dev[0].d.tx_waiting);
+	c = vconn_alloc(&v, true);
+	c->state = VC_UP;
+	c->dev = c->cm_dev = &dev[0].d;
+	c->qp = qp;
+	c->cqes = c->sq_depth = VERBS_SQ_DEPTH;
+	c->ping_ns = 1;
+	posted_n = 0;
+	return c;
+}
+
+static void conn_down(struct vconn *c)
+{
+	list_del(&c->rop.ready_link);
+	reactor_timer_clear(v.reactor, &c->timer);
+	reactor_free(v.reactor);
+	free(c);
+}
+
+static void a_peer_gets_the_right_that_is_named_and_no_other(void **state)
+{
+	struct ibv_qp qp = {0};
+	struct verbs_window *w;
+	struct verbs_memory *m;
+	struct vconn *c;
+
+	(void)state;
+	opens(&dev[0]);
+	m = must_have();
+	c = conn_up(&qp);
+	w = verbs_window_get(m, &c->x);
+	(void)verbs_window_open(&c->x, w, mem, 1, VERBS_PEER_WRITES);
+	vconn_flush(c);
+	assert_int_equal(rights, IBV_ACCESS_REMOTE_WRITE);
+	(void)verbs_window_open(&c->x, w, mem, 1, VERBS_PEER_READS);
+	vconn_flush(c);
+	assert_int_equal(rights, IBV_ACCESS_REMOTE_READ);
+	conn_down(c);
+	verbs_memory_free(m);
+}
+
+/* Whoever waits for it has its answer, and does not wait for the messages of others. */
+static void a_window_is_closed_before_messages_that_wait_for_credits(void **state)
+{
+	static uint8_t message[64];
+	struct xop sent = {.done = nothing}, shut[2] = {{.done = nothing}, {.done = nothing}};
+	struct verbs_window *w[2];
+	struct ibv_qp qp = {0};
+	struct verbs_memory *m;
+	struct vconn *c;
+
+	(void)state;
+	opens(&dev[0]);
+	m = must_have();
+	c = conn_up(&qp);
+	for (uint32_t i = 0; i < 2; i++)
+		w[i] = verbs_window_get(m, &c->x);
+	(void)verbs_window_open(&c->x, w[0], mem, 1, VERBS_PEER_WRITES);
+	vconn_flush(c);
+	verbs_ops.send(&c->x, &(struct iovec){message, sizeof(message)}, 1, &sent);
+	(void)verbs_window_open(&c->x, w[1], mem, 1, VERBS_PEER_WRITES); /* not posted */
+	verbs_window_close(&c->x, w[0], &shut[0]);
+	verbs_window_close(&c->x, w[1], &shut[1]);
+	vconn_flush(c);
+	assert_int_equal(posted_n, 2);
+	assert_int_equal(posted[0], IBV_WR_BIND_MW);
+	assert_int_equal(posted[1], IBV_WR_LOCAL_INV);
+	conn_down(c);
+	verbs_memory_free(m);
 }
 
 static void so_many_are_there_at_most(void **state)
@@ -464,6 +601,9 @@ int main(void)
 		CASE(who_may_lock_no_more_is_told_so),
 		CASE(a_device_that_is_opened_later_may_refuse),
 		CASE(a_window_whose_connection_is_lost_is_made_anew),
+		CASE(of_many_devices_none_is_left_out),
+		CASE(a_peer_gets_the_right_that_is_named_and_no_other),
+		CASE(a_window_is_closed_before_messages_that_wait_for_credits),
 		CASE(so_many_are_there_at_most),
 	};
 

@@ -21,6 +21,7 @@
 #define CAPSULE_VERSION 1
 #define CAPSULE_HEADER_LEN 20
 #define CAPSULE_WRITE_LEN 48 /* body of WRITE before its CRCs */
+#define CAPSULE_READ_LEN 32  /* body of READ before its OpReadBlockProto */
 /* 128 bytes for header and fields, 1 KiB for the CRCs of 128 KiB at 512 bytes per CRC. */
 #define CAPSULE_MAX_DEFAULT 1152
 #define CAPSULE_MAX_LEAST 256
@@ -205,5 +206,10 @@ int capsule_decode(const void *buf, uint32_t len, const void *payload, uint32_t 
 static inline bool capsule_crc_fits(uint32_t crc_len, uint32_t capsule_max)
 {
 	return crc_len + CAPSULE_HEADER_LEN + CAPSULE_WRITE_LEN <= capsule_max;
+}
+/** Does an OpReadBlockProto of @op_len bytes fit into a READ of @capsule_max? */
+static inline bool capsule_read_fits(size_t op_len, uint32_t capsule_max)
+{
+	return op_len + CAPSULE_HEADER_LEN + CAPSULE_READ_LEN <= capsule_max;
 }
 const char *capsule_type_name(uint8_t type);

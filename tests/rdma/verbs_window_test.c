@@ -72,7 +72,8 @@ static void lets_in_what_it_names(struct pair *p)
 	struct wop closed;
 
 	for (unsigned i = 0; i < 3; i++) { /* it is used again and again */
-		const struct xremote to = verbs_window_open(p->c, w, mem + AT, STRETCH);
+		const struct xremote to =
+			verbs_window_open(p->c, w, mem + AT, STRETCH, VERBS_PEER_WRITES);
 
 		memset(mem, 0, LEN);
 		check(tell(p) && push(p->s, to, STRETCH) == (int)STRETCH &&
@@ -112,7 +113,7 @@ static void keeps_out(struct side *client, struct side *server, enum trick trick
 {
 	struct pair p = pair_up(client, server), other = pair_up(client, server);
 	struct verbs_window *w = must_get(&p);
-	struct xremote to = verbs_window_open(p.c, w, mem + AT, STRETCH);
+	struct xremote to = verbs_window_open(p.c, w, mem + AT, STRETCH, VERBS_PEER_WRITES);
 	struct wop closed;
 	bool good = tell(&p);
 	int pushed;
@@ -233,7 +234,7 @@ static pid_t fork_idle(int stop[2])
 static void stays_the_parents(struct pair *p)
 {
 	struct verbs_window *w = must_get(p);
-	struct xremote to = verbs_window_open(p->c, w, mem + AT, STRETCH);
+	struct xremote to = verbs_window_open(p->c, w, mem + AT, STRETCH, VERBS_PEER_WRITES);
 	const bool told = tell(p);
 	struct wop closed;
 	int stop[2], status = -1;

@@ -368,19 +368,30 @@ static bool wants_ahead(struct reader *r)
 	return !r->given_back;
 }
 
-/* Into registered memory without a copy, and then not ahead. What is short is better copied from
- * what has come ahead. */
-static bool goes_straight(struct reader *r, const void *buf, size_t asked, size_t len)
+/* It can go into registered memory without a copy, and then not ahead. What is short is better
+ * copied from what has come ahead. */
+static bool may_go_straight(struct reader *r, const void *buf, size_t asked, size_t len)
 {
 	return asked >= STRAIGHT_LEAST && (!r->seq.way || r->seq.way == 1 + stream_rdma.counter) &&
 	       stream_is_registered(r->fs, buf, len);
+}
+
+/* Where long and short reads take turns, what one has read ahead is not thrown away for the next:
+ * it takes two long ones in a row, and the short one behind them reads what it needs alone. */
+static void choose_way(struct reader *r, bool may, bool *ret_straight, bool *ret_ahead)
+{
+	const bool goes_on = r->seq.rs && r->seq.pos == r->pos;
+
+	*ret_straight = may && (!goes_on || r->was_long);
+	*ret_ahead = !*ret_straight && wants_ahead(r) && (goes_on || may || !r->was_long);
+	r->was_long = may;
 }
 
 static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *err)
 {
 	struct fetch *f = &r->seq;
 	ssize_t n = clip(r, r->pos, len, err);
-	bool straight;
+	bool straight, ahead;
 
 	if (n <= 0)
 		return n;
@@ -389,7 +400,7 @@ static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *
 		r->pos += n > 0 ? (uint64_t)n : 0;
 		return n;
 	}
-	straight = goes_straight(r, buf, len, (size_t)n);
+	choose_way(r, may_go_straight(r, buf, len, (size_t)n), &straight, &ahead);
 	if (straight)
 		reader_fetch_close(f);
 	if (f->pos != r->pos) { /* somebody seeked, or the last read failed */
@@ -397,7 +408,7 @@ static ssize_t read_locked(struct reader *r, void *buf, size_t len, struct err *
 		f->tried = 0;
 		f->pos = r->pos;
 	}
-	n = fetch_all(r, f, buf, (size_t)n, !straight && wants_ahead(r), err);
+	n = fetch_all(r, f, buf, (size_t)n, ahead, err);
 	if (n > 0)
 		r->pos += (uint64_t)n;
 	return n;

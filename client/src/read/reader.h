@@ -62,6 +62,7 @@ struct reader {
 	pthread_mutex_t seq_lock;
 	atomic_uint_fast64_t used_ns; /* by dfs_read(), while it has a stream; clock_mono_ns() */
 	bool given_back;              /* its stream was, since then */
+	bool was_long;                /* the last one could go straight to registered memory */
 	bool listed;                  /* in idle_streams, by `idle` */
 	struct list idle;
 	uint64_t pos;

@@ -287,6 +287,76 @@ static void a_file_with_more_than_64_replicas_is_read(void **state)
 	}
 }
 
+/* ---- registered memory ---- */
+
+static bool registered;
+
+bool __wrap_stream_is_registered(struct dfs *d, const void *p, size_t len);
+bool __wrap_stream_is_registered(struct dfs *d, const void *p, size_t len)
+{
+	(void)d;
+	(void)p;
+	(void)len;
+	return registered;
+}
+
+/* Of a file that comes by RDMA. */
+static void must_read_by_rdma(struct reader *r, size_t len)
+{
+	static uint8_t buf[128 << 10];
+	struct err err = ERR_INIT;
+
+	r->seq.way = 1 + stream_rdma.counter;
+	assert_int_equal(reader_read(r, buf, len, &err), len);
+}
+
+static struct reader *must_open_registered(void)
+{
+	begin(false, true);
+	make(&file[0], "/d/f", 7, 1);
+	file[0].len[0] = 4u << 20;
+	registered = true;
+	return open_file("/d/f");
+}
+
+static void short_and_long_reads_in_turn_keep_what_was_read_ahead(void **state)
+{
+	struct reader *r = must_open_registered();
+
+	(void)state;
+	for (unsigned i = 0; i < 8; i++) {
+		must_read_by_rdma(r, 4096);
+		must_read_by_rdma(r, 128 << 10);
+	}
+	assert_int_equal(streams_made, 1);
+	must_read_by_rdma(r, 128 << 10); /* two in a row */
+	assert_int_equal(streams_made, 2);
+	assert_int_equal(stream_len, 128 << 10);
+	assert_int_equal(streams, 0);
+	registered = false;
+	reader_free(r);
+}
+
+static void a_short_read_among_long_ones_reads_nothing_ahead(void **state)
+{
+	struct reader *r = must_open_registered();
+
+	(void)state;
+	for (unsigned i = 0; i < 5; i++) {
+		must_read_by_rdma(r, 128 << 10);
+		assert_int_equal(stream_len, 128 << 10);
+		must_read_by_rdma(r, 128 << 10);
+		assert_int_equal(stream_len, 128 << 10);
+		must_read_by_rdma(r, 4096);
+		assert_int_equal(stream_len, 4096);
+		assert_int_equal(streams, 0);
+	}
+	must_read_by_rdma(r, 4096); /* the second one in a row does */
+	assert_true(stream_len > 1u << 20);
+	registered = false;
+	reader_free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -307,6 +377,8 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_opened_is_told_as_before),
 		cmocka_unit_test(a_snapshot_is_not_asked_about_by_inode),
 		cmocka_unit_test(a_file_with_more_than_64_replicas_is_read),
+		cmocka_unit_test(short_and_long_reads_in_turn_keep_what_was_read_ahead),
+		cmocka_unit_test(a_short_read_among_long_ones_reads_nothing_ahead),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

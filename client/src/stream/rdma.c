@@ -106,6 +106,8 @@ static void conn_lost(struct rconn *c, int rc, const char *why)
 	snprintf(c->why, sizeof(c->why), "%s", why && *why ? why : err_name(rc));
 	set_state(c, RC_LOST);
 	list_del(&c->link);
+	if (c->tells) /* before its windows are made anew for others */
+		xconn_give_up(x);
 	list_for_each (l, &c->calls) {
 		struct rcall *k = container_of(l, struct rcall, link);
 
@@ -474,7 +476,8 @@ static void on_gone(struct xconn *x)
 	conn_put(c);
 }
 
-struct xremote rdma_window_open(struct rcall *call, struct verbs_window *w, void *p, uint32_t len)
+struct xremote rdma_window_open(struct rcall *call, struct verbs_window *w, void *p, uint32_t len,
+				enum verbs_right right)
 {
 	struct rconn *c = call->conn;
 
@@ -484,7 +487,7 @@ struct xremote rdma_window_open(struct rcall *call, struct verbs_window *w, void
 		c->x->user = c;
 		c->x->gone = on_gone;
 	}
-	return verbs_window_open(c->x, w, p, len);
+	return verbs_window_open(c->x, w, p, len, right);
 }
 
 struct xremote rdma_remote(const struct rcall *c, const struct slot *s, uint32_t off)

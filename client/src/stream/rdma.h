@@ -154,7 +154,8 @@ void rdma_memory_put(struct rmem *m);
 /** [R] As verbs_window_get() and so on, on the connection of @c. Gone or lost: NULL, -ECONNRESET.
  */
 struct verbs_window *rdma_window_get(const struct rcall *c, struct rmem *m);
-struct xremote rdma_window_open(struct rcall *c, struct verbs_window *w, void *p, uint32_t len);
+struct xremote rdma_window_open(struct rcall *c, struct verbs_window *w, void *p, uint32_t len,
+				enum verbs_right right);
 void rdma_window_close(struct rcall *c, struct verbs_window *w, struct xop *op);
 
 /** [R] An answer does not come: end the connection; every call on it gets on_lost(). */

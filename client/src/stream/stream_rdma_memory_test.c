@@ -3,185 +3,12 @@
  * a node has a window on the bytes of its request only, and none when the read has ended, however
  * it did; without a window, or in other memory, it is copied; memory is registered once, and stays
  * while it is used. */
-#include <stdio.h>
-#include <unistd.h>
-
-#include "client/include/dfsclient.h"
-#include "common/base/clock.h"
-#include "hdfs.pb-c.h"
-
 #include "client/src/stream/stream_rdma_read_internal.h"
-#include "client/src/stream/stream_rdma_test_fixture.h"
 
-#define MEM (8u << 20)
-#define GONE_NS (100 * NS_PER_MS) /* that the queue pair takes to end */
+#include "client/src/stream/stream_rdma_memory_test_fixture.h"
 
-struct verbs_window {
-	struct list link;
-	uintptr_t at;
-	uint32_t len;
-	bool open;
-	struct rmsg msg;
-	struct xop *op; /* that waits for it to be closed */
-};
-
-static struct verbs_window windows[32];
-static unsigned window_count;
-static atomic_uint opened, revoked, open_now;
-static struct list spare;
-static uint8_t *mem;
-static int register_rc;
-static atomic_bool ended;
-static atomic_uint back_at_close; /* windows, of a connection that is closed */
-static struct rtimer gone_timer;
-
-int __wrap_verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
-			    struct err *err);
-void __wrap_verbs_memory_free(struct verbs_memory *m);
-struct verbs_window *__wrap_verbs_window_get(struct verbs_memory *m, const struct xconn *c);
-struct xremote __wrap_verbs_window_open(struct xconn *c, struct verbs_window *w, void *p,
-					uint32_t len);
-void __wrap_verbs_window_close(struct xconn *c, struct verbs_window *w, struct xop *op);
-void __wrap_verbs_window_put(struct verbs_window *w);
-void __wrap_verbs_window_revoke(struct verbs_window *w);
-
-int __wrap_verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
-			    struct err *err)
-{
-	(void)v;
-	(void)p;
-	(void)len;
-	if (register_rc < 0)
-		return err_set(err, register_rc, "told to");
-	*ret = calloc(1, 1);
-	return 0;
-}
-
-void __wrap_verbs_memory_free(struct verbs_memory *m)
-{
-	free(m);
-}
-
-struct verbs_window *__wrap_verbs_window_get(struct verbs_memory *m, const struct xconn *c)
-{
-	struct list *l = list_pop(&spare);
-
-	assert_non_null(m);
-	assert_ptr_equal(c, &conn);
-	return l ? container_of(l, struct verbs_window, link) : NULL;
-}
-
-struct xremote __wrap_verbs_window_open(struct xconn *c, struct verbs_window *w, void *p,
-					uint32_t len)
-{
-	assert_ptr_equal(c, &conn);
-	assert_false(w->open);
-	for (unsigned i = 0; i < window_count; i++) /* each byte is one request's */
-		assert_true(!windows[i].open || windows[i].at + windows[i].len <= (uintptr_t)p ||
-			    (uintptr_t)p + len <= windows[i].at);
-	*w = (struct verbs_window){.at = (uintptr_t)p, .len = len, .open = true};
-	opened++;
-	open_now++;
-	return (struct xremote){(uintptr_t)p, 2};
-}
-
-static void closed(struct rmsg *msg)
-{
-	struct verbs_window *w = container_of(msg, struct verbs_window, msg);
-
-	w->open = false;
-	open_now--;
-	w->op->done(w->op, 0);
-}
-
-/* Not at once, as on a device. */
-void __wrap_verbs_window_close(struct xconn *c, struct verbs_window *w, struct xop *op)
-{
-	assert_true(w->open);
-	w->op = op;
-	w->msg.fn = closed;
-	reactor_post(c->reactor, &w->msg);
-}
-
-void __wrap_verbs_window_put(struct verbs_window *w)
-{
-	assert_false(w->open);
-	list_add_tail(&spare, &w->link);
-}
-
-void __wrap_verbs_window_revoke(struct verbs_window *w)
-{
-	assert_true(taken); /* the queue pair is there yet */
-	open_now -= w->open;
-	w->open = false;
-	revoked++;
-	list_add_tail(&spare, &w->link);
-}
-
-static void on_gone(struct rtimer *t)
-{
-	(void)t;
-	ended = true;
-	conn.gone(&conn);
-}
-
-/* What is on its way ends only with the queue pair, a while later. */
-static void slow_close(struct xconn *c)
-{
-	if (c == &conn)
-		back_at_close = (unsigned)list_length(&spare);
-	fake_close(c);
-	if (c != &conn || !conn.gone)
-		return;
-	gone_timer.fire = on_gone;
-	reactor_timer_set(conn.reactor, &gone_timer, clock_mono_ns() + GONE_NS);
-}
-
-static const struct xport_ops slow_ops = {.name = "slow",
-					  .messages = true,
-					  .send = fake_send,
-					  .recv = fake_recv,
-					  .close = slow_close};
-
-static int memory_setup(void **state)
-{
-	if (setup(state) < 0)
-		return -1;
-	conn.ops = &slow_ops;
-	conn.gone = NULL;
-	register_rc = 0;
-	opened = revoked = open_now = 0;
-	ended = false;
-	gone_timer = (struct rtimer){0}; /* of the reactor before */
-	window_count = 24;
-	list_init(&spare);
-	for (unsigned i = 0; i < window_count; i++)
-		list_add_tail(&spare, &windows[i].link);
-	if (!mem)
-		mem = aligned_alloc(4096, MEM);
-	memset(mem, 0, MEM);
-	return 0;
-}
-
-/* A queue pair that is there yet goes with verbs. */
-static int memory_teardown(void **state)
-{
-	const int rc = teardown(state);
-
-	if (conn.gone && !ended)
-		conn.gone(&conn);
-	return rc;
-}
-
-static void must_register(void *p, size_t len)
-{
-	struct dfs_err err;
-
-	if (dfs_mem_register(&fs, p, len, &err) < 0)
-		fail_msg("%s", err.text);
-}
-
-static struct rstream *must_open(uint64_t at, uint64_t len, void *dest)
+static struct rstream *must_open_with(const Hc__TokenProto *token, uint64_t at, uint64_t len,
+				      void *dest)
 {
 	static Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
 	static Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
@@ -196,11 +23,17 @@ static struct rstream *must_open(uint64_t at, uint64_t len, void *dest)
 	id.xferport = 1;
 	info.id = &id;
 	lb.b = &b;
+	lb.blocktoken = (Hc__TokenProto *)token;
 	lb.n_locs = 1;
 	lb.locs = &locs;
 	if (stream_rdma.open_read(&fs, &s, &rs, &err) < 0)
 		fail_msg("%s", err.text);
 	return rs;
+}
+
+static struct rstream *must_open(uint64_t at, uint64_t len, void *dest)
+{
+	return must_open_with(NULL, at, len, dest);
 }
 
 /* Block bytes [@at, @at + @len) into @dest; returns how many of them were copied. */
@@ -303,15 +136,6 @@ static void a_silent_node_has_no_memory_that_the_caller_has_back(void **state)
 	assert_int_equal(list_length(&spare), window_count);
 }
 
-static void break_off(struct rtask *t)
-{
-	struct xop *op = receiving;
-
-	(void)t;
-	receiving = NULL;
-	op->done(op, -ECONNRESET);
-}
-
 static void a_lost_connection_has_none_either(void **state)
 {
 	struct rstream *rs;
@@ -376,6 +200,31 @@ static void a_cancelled_read_has_none_either(void **state)
 	rs = must_open(0, 2 * MI, mem);
 	stream_rdma.close_read(rs);
 	assert_true(opened > 0 && open_now == 0 && !revoked && !ended);
+}
+
+/* The connection is others' as well. */
+static void a_request_that_does_not_fit_ends_nothing(void **state)
+{
+	static uint8_t long_id[2 * CAPSULE_MAX_DEFAULT];
+	Hc__TokenProto token = HC__TOKEN_PROTO__INIT;
+	struct rstream *other, *rs;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	token.kind = token.service = "";
+	token.identifier = (ProtobufCBinaryData){sizeof(long_id), long_id};
+	must_register(mem, MEM);
+	other = must_open(0, MI, mem + 4 * MI);
+	rs = must_open_with(&token, 0, 2 * MI, mem);
+	assert_int_equal(stream_rdma.read(rs, mem, MI, &err), -EMSGSIZE);
+	stream_rdma.close_read(rs);
+	assert_true(taken && !revoked && !failed);
+	node_answer();
+	err_reset(&err);
+	assert_int_equal(stream_rdma.read(other, mem + 4 * MI, MI / 2, &err), MI / 2);
+	stream_rdma.close_read(other);
+	assert_int_equal(dials, 1);
+	assert_int_equal(list_length(&spare), window_count);
 }
 
 static void memory_is_registered_once(void **state)

@@ -269,7 +269,7 @@ static struct capsule_mem name_data(struct rslot *s)
 	pthread_mutex_lock(&s->r->m.lock);
 	s->exposed = true;
 	pthread_mutex_unlock(&s->r->m.lock);
-	d = rdma_window_open(&s->call, s->window, s->dest, s->len);
+	d = rdma_window_open(&s->call, s->window, s->dest, s->len, VERBS_PEER_WRITES);
 	return (struct capsule_mem){d.addr, d.rkey, s->len};
 }
 
@@ -289,13 +289,16 @@ static void not_sent(struct rslot *s, int rc)
 
 static void send_request(struct rslot *s)
 {
+	const uint32_t max = rdma_capsule_max(&s->call);
 	struct capsule m = {.type = CAPSULE_READ};
 	uint8_t *op = NULL;
 	size_t len = 0;
 	int rc = -ECONNRESET;
 
-	if (rdma_capsule_max(&s->call))
+	if (max)
 		rc = pack_read(s, &op, &len);
+	if (!rc && !capsule_read_fits(len, max)) /* asked before a window is open */
+		rc = -EMSGSIZE;
 	if (!rc) {
 		const struct xremote c = rdma_remote(&s->call, s->crc, 0);
 
