@@ -83,8 +83,9 @@ DFS_API void dfs_sync_early_blocks_within(struct dfs *fs, uint64_t id, uint32_t 
  * of the same file, or in dfs_close(); on a thread of the caller's or of the library, with a lock
  * of the file held, so @done must not call the library. Some bytes are copied all the same: small
  * pieces; the ends of pieces that do not fit the checksums (a file that is written only in pieces
- * of a multiple of 512 bytes has none); everything in erasure-coded files and where blocks go by
- * RDMA. It pays from some 100 KiB on. Fails as dfs_write().
+ * of a multiple of 512 bytes has none); everything in erasure-coded files; and where blocks go by
+ * RDMA, all that does not lie in registered memory (dfs_buf_alloc(), dfs_mem_register(), which says
+ * what happens when bytes change too early). It pays from some 100 KiB on. Fails as dfs_write().
  */
 DFS_API ssize_t dfs_write_lent(struct dfs_file *f, const void *buf, size_t len,
 			       void (*done)(void *arg), void *arg, struct dfs_err *err);
@@ -351,6 +352,9 @@ struct dfs_counters {
 	/* of read_rdma: copied from memory of the library to the caller's. What goes straight to
 	 * registered memory (dfs_mem_register()) is not */
 	uint64_t read_rdma_copied;
+	/* bytes that were copied into memory of the library on their way to RDMA: all of
+	 * written_rdma, but what dfs_write_lent() gave from registered memory */
+	uint64_t write_rdma_copied;
 };
 
 DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret);

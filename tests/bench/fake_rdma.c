@@ -579,7 +579,7 @@ void verbs_send_payload(struct xconn *x, const struct iovec *message, const void
 	op->done(op, -EMSGSIZE); /* its peer has said that none rides along */
 }
 
-/* ---- memory that is no slot: the card reaches all of a process, whatever windows there are ---- */
+/* ---- memory that is no slot: the card reaches all of it, whatever windows there are ---- */
 
 struct verbs_window {
 	struct list link;

@@ -7,30 +7,58 @@
 #include "client/src/stream/rdma.h"
 #include "common/base/clock.h"
 
+#define REGISTER_LEAST (64u << 10) /* bytes that save a copy: of shorter pieces it is cheap */
+
+/* Where that can be had; else it is memory like any other. */
+static void register_buffer(struct dfs *fs, void *p, size_t len)
+{
+	struct err ignored = ERR_INIT;
+	struct rdma *rdma;
+
+	if (fs->set.rdma == RDMA_OFF || len < REGISTER_LEAST)
+		return;
+	if (rdma_get(fs, &rdma, &ignored) == 0 && rdma_buffer_add(rdma, p, len, &ignored) == 0)
+		atomic_fetch_add(&fs->memories, 1);
+}
+
 DFS_API int dfs_buf_alloc(struct dfs *fs, size_t len, void **ret, struct dfs_err *out)
 {
 	struct err err;
 	void *p;
 
-	(void)fs;
 	err_reset(&err);
 	if (len == 0 || len > SIZE_MAX - 4095) {
 		err_set(&err, -EINVAL, "a buffer of %zu bytes", len);
 		return api_err(out, &err, err.rc);
 	}
-	p = aligned_alloc(4096, (len + 4095) & ~(size_t)4095);
+	len = (len + 4095) & ~(size_t)4095;
+	p = aligned_alloc(4096, len);
 	if (!p) {
 		err_set(&err, -ENOMEM, "out of memory for a buffer of %zu bytes", len);
 		return api_err(out, &err, err.rc);
 	}
+	register_buffer(fs, p, len);
 	*ret = p;
 	return 0;
 }
 
+static struct rdma *rdma_of(struct dfs *fs)
+{
+	struct rdma *rdma;
+
+	pthread_mutex_lock(&fs->rdma_lock);
+	rdma = fs->rdma;
+	pthread_mutex_unlock(&fs->rdma_lock);
+	return rdma;
+}
+
 DFS_API void dfs_buf_free(struct dfs *fs, void *buf)
 {
-	(void)fs;
-	free(buf);
+	/* none is registered without one that is counted: the lock is not held for long then */
+	if (buf && atomic_load(&fs->memories) && rdma_buffer_drop(rdma_of(fs), buf))
+		atomic_fetch_sub(&fs->memories, 1);
+	else
+		free(buf);
 }
 
 DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_err *out)
@@ -54,13 +82,9 @@ DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_e
 
 DFS_API int dfs_mem_unregister(struct dfs *fs, void *buf)
 {
-	struct rdma *rdma;
-	int rc;
+	struct rdma *rdma = rdma_of(fs);
+	const int rc = rdma ? rdma_memory_del(rdma, buf) : -ENOENT;
 
-	pthread_mutex_lock(&fs->rdma_lock);
-	rdma = fs->rdma;
-	pthread_mutex_unlock(&fs->rdma_lock);
-	rc = rdma ? rdma_memory_del(rdma, buf) : -ENOENT;
 	if (rc == 0)
 		atomic_fetch_sub(&fs->memories, 1);
 	return rc;

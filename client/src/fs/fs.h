@@ -37,7 +37,8 @@
 struct counters {                                 /* relaxed: nobody orders anything by them */
 	atomic_uint_fast64_t written[2], read[3]; /* tcp, rdma; local */
 	atomic_uint_fast64_t pipeline_recoveries, read_failovers, checksum_errors, rdma_fallbacks,
-		read_rdma_copied, read_decoded, read_hedges, short_groups, local_fallbacks;
+		read_rdma_copied, write_rdma_copied, read_decoded, read_hedges, short_groups,
+		local_fallbacks;
 	/* of the last one */
 	atomic_uint_fast64_t short_group_units, short_group_nodes, short_group_data;
 };

@@ -591,6 +591,7 @@ static void rdma_init(struct rdma *r, const struct settings *set)
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_mutex_init(&r->mem_lock, NULL);
 	pthread_cond_init(&r->changed, NULL);
+	pthread_cond_init(&r->mem_gone, NULL);
 	r->tuning = set->rdma_tuning;
 	rails_init(&r->rails, !r->tuning.use_rails);
 }
@@ -685,5 +686,6 @@ void rdma_free(struct rdma *r)
 	pthread_mutex_destroy(&r->lock);
 	pthread_mutex_destroy(&r->mem_lock);
 	rails_fini(&r->rails);
+	pthread_cond_destroy(&r->mem_gone);
 	free(r);
 }

@@ -142,12 +142,18 @@ struct xremote rdma_remote(const struct rcall *c, const struct slot *s, uint32_t
  * one for each request: the request's own bytes, from before the request is sent until its answer
  * is there (verbs.h). */
 #define RDMA_MEMORIES 256u
+#define RDMA_BUFFERS 128u /* of these, memory of the library */
 struct rmem;
 /** Not on the reactor; as long as pinning takes. -EINVAL nothing, or beyond the address space;
  *  -EEXIST overlaps what is registered; -ENOSPC RDMA_MEMORIES are; and verbs_memory_new(). */
 int rdma_memory_add(struct rdma *r, void *p, size_t len, struct err *err);
 /** -ENOENT: nothing registered begins at @p; -EBUSY: it is in use. */
 int rdma_memory_del(struct rdma *r, const void *p);
+/** The same for memory of the library, which is malloc()ed; rdma_buffer_drop() ends it. */
+int rdma_buffer_add(struct rdma *r, void *p, size_t len, struct err *err);
+/** True: it is such memory, and is free()d when nobody uses it any more and no device knows of it.
+ *  Nothing is waited for. */
+bool rdma_buffer_drop(struct rdma *r, void *p);
 /** Any thread: what has all of [p, p + len), in use until rdma_memory_put(); NULL: none. */
 struct rmem *rdma_memory_get(struct rdma *r, const void *p, size_t len);
 void rdma_memory_put(struct rmem *m);

@@ -53,9 +53,10 @@ struct rdma {
 	struct list bufs_1m, bufs_64k; /* free; under bufs_lock, and the counts of references */
 	pthread_mutex_t bufs_lock;
 	struct list memories; /* struct rmem; under mem_lock */
-	uint32_t memory_count;
+	uint32_t memory_count, buffer_count;
 	pthread_mutex_t mem_lock;
-	pthread_mutex_t lock; /* task.done, rconn.state as callers see them */
+	pthread_cond_t mem_gone; /* one that was dropped */
+	pthread_mutex_t lock;    /* task.done, rconn.state as callers see them */
 	pthread_cond_t changed;
 };
 

@@ -26,6 +26,7 @@
 #include "datatransfer.pb-c.h"
 
 struct block_stream;
+struct rmem;
 
 /* Embedded first in a transport's own struct. */
 struct wstream {
@@ -163,6 +164,8 @@ int stream_tcp_checksum(struct dfs *fs, const struct read_setup *r, enum crc_typ
 			uint32_t *ret_bpc, struct err *err);
 /** Is [p, p + len) in memory that the caller has registered (dfs_mem_register())? */
 bool stream_is_registered(struct dfs *fs, const void *p, size_t len);
+/** The registered memory that has all of it, in use until rdma_memory_put(); NULL: none. */
+struct rmem *stream_memory_get(struct dfs *fs, const void *p, size_t len);
 /** @what (a read, a write) waited in line for dfs.rdma.pool.wait in vain: -ENOBUFS. */
 int stream_no_buffers(const struct dfs *fs, const char *what, struct err *err);
 /** An RDMA connection broke with @rc: is TCP to be tried with the same node? Not when RDMA alone

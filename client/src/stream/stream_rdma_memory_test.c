@@ -274,6 +274,91 @@ static void so_many_are_registered_at_most(void **state)
 	must_register(mem + 4 * MI, 4096);
 }
 
+/* ---- memory of the library ---- */
+
+static void *must_alloc(size_t len)
+{
+	struct dfs_err err;
+	void *p = NULL;
+
+	if (dfs_buf_alloc(&fs, len, &p, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal((uintptr_t)p % 4096, 0);
+	return p;
+}
+
+static void memory_of_the_library_is_registered(void **state)
+{
+	uint8_t *p = must_alloc(2 * MI);
+
+	(void)state;
+	assert_int_equal(must_read(0, 2 * MI, p), 0);
+	assert_true(opened > 0);
+	assert_int_equal(dfs_mem_unregister(&fs, p), -ENOENT); /* the caller has not */
+	must_register(p, 2 * MI);                              /* as one had to before */
+	assert_int_equal(dfs_mem_unregister(&fs, p), 0);
+	assert_int_equal(dfs_mem_unregister(&fs, p), -ENOENT);
+	assert_int_equal(must_read(0, 2 * MI, p), 0);
+	dfs_buf_free(&fs, p);
+	assert_int_equal(fs.memories, 0);
+	dfs_buf_free(&fs, NULL);
+}
+
+/* Another reader has it: it is freed behind the last. */
+static void memory_of_the_library_is_freed_without_a_wait(void **state)
+{
+	uint8_t *p = must_alloc(2 * MI);
+	struct rstream *rs = must_open(0, 2 * MI, p);
+
+	(void)state;
+	dfs_buf_free(&fs, p);
+	assert_null(ending);
+	holds_memory = true;
+	stream_rdma.close_read(rs);
+	assert_non_null(ending); /* nobody uses it, devices may know of it */
+	assert_false(stream_is_registered(&fs, p, MI));
+	let_memory_go();
+	p = must_alloc(2 * MI);
+	dfs_buf_free(&fs, p); /* at once */
+	assert_non_null(ending);
+	let_memory_go();
+}
+
+static void where_nothing_can_be_registered_it_is_memory_all_the_same(void **state)
+{
+	uint8_t *p;
+
+	(void)state;
+	register_rc = -ENOTSUP;
+	p = must_alloc(2 * MI);
+	assert_int_equal(must_read(0, 2 * MI, p), 2 * MI);
+	dfs_buf_free(&fs, p);
+	register_rc = 0;
+	p = must_alloc(4096); /* not worth it */
+	assert_int_equal(fs.memories, 0);
+	dfs_buf_free(&fs, p);
+	fs.set.rdma = RDMA_OFF;
+	p = must_alloc(MI);
+	assert_int_equal(fs.memories, 0);
+	dfs_buf_free(&fs, p);
+}
+
+static void the_library_leaves_callers_some(void **state)
+{
+	void *p[RDMA_BUFFERS + 1];
+
+	(void)state;
+	for (unsigned i = 0; i <= RDMA_BUFFERS; i++)
+		p[i] = must_alloc(64 << 10);
+	assert_int_equal(fs.memories, RDMA_BUFFERS);
+	must_register(mem, MI);
+	for (unsigned i = 0; i <= RDMA_BUFFERS; i++)
+		dfs_buf_free(&fs, p[i]);
+	p[0] = must_alloc(64 << 10);
+	assert_int_equal(fs.memories, 2);
+	dfs_buf_free(&fs, p[0]);
+}
+
 #define m(f) cmocka_unit_test_setup_teardown(f, memory_setup, memory_teardown)
 
 int main(void)
@@ -289,9 +374,14 @@ int main(void)
 		m(a_lost_connection_has_none_either),
 		m(a_lost_connection_has_all_windows_back),
 		m(a_cancelled_read_has_none_either),
+		m(a_request_that_does_not_fit_ends_nothing),
 		m(memory_is_registered_once),
 		m(a_failure_to_register_leaves_nothing),
 		m(so_many_are_registered_at_most),
+		m(memory_of_the_library_is_registered),
+		m(memory_of_the_library_is_freed_without_a_wait),
+		m(where_nothing_can_be_registered_it_is_memory_all_the_same),
+		m(the_library_leaves_callers_some),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

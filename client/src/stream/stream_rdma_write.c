@@ -6,6 +6,11 @@
  * packet is its next one (stream_rdma_write_pairs.c), the caller's thread copies, and the pair goes
  * back when the packet is acknowledged and its capsule sent. The packet itself stays its writer's
  * until then, so it can be sent again after a failure.
+ * A packet that its caller has lent, in memory that is registered, stays where it is: the node
+ * reads it through a window (verbs.h), and only its CRCs are copied. The window is opened before
+ * the capsule and closed when the packet is acknowledged; its writer hears of the acknowledgement
+ * when that is done. A stream that ends earlier waits for CLOSED and closes the windows, or for
+ * the end of the queue pair.
  * The reactor takes an acknowledgement under meeting.lock, and that gives the pair back: neither a
  * caller that sleeps nor the lock of its file stands in the way. */
 #include <assert.h>
@@ -19,6 +24,8 @@
 #include "common/base/log.h"
 #include "common/wire/dt.h"
 #include "common/wire/pb.h"
+
+#define LENT_LEAST (64u << 10) /* bytes that are not better copied */
 
 static struct rdma_w *w_of(struct wstream *s)
 {
@@ -70,6 +77,22 @@ static int broke(struct rdma_w *w, struct err *err)
 
 /* ---- what comes from the node ---- */
 
+/* The writer is told of what is acknowledged and closed to the node. With the lock held. */
+static void retire(struct rdma_w *w)
+{
+	for (;;) {
+		struct wslot *s = &w->slot[w->oldest];
+
+		if (s->state != WSLOT_ACKED || s->exposed)
+			return;
+		s->state = WSLOT_FREE;
+		w->finished |= s->head.last;
+		push_ack(w, (struct ack){.seqno = s->head.seqno, .bad = -1});
+		let_go(s);
+		w->oldest = (w->oldest + 1) % WRITE_DEPTH;
+	}
+}
+
 /* One ACK may cover several packets; the writer wants one each. An ACK for fewer nodes than the
  * pipeline has acknowledges nothing, and ends the stream. */
 static void take_ack(struct rdma_w *w, const struct capsule *m)
@@ -86,13 +109,45 @@ static void take_ack(struct rdma_w *w, const struct capsule *m)
 		w->acks_short = m->ack.count;
 	if (w->acks_short)
 		return;
-	while (w->slot[w->oldest].state == WSLOT_SENT &&
-	       w->slot[w->oldest].head.seqno <= m->ack.seqno) {
-		w->slot[w->oldest].state = WSLOT_FREE;
-		w->finished |= w->slot[w->oldest].head.last;
-		push_ack(w, (struct ack){.seqno = w->slot[w->oldest].head.seqno, .bad = -1});
-		let_go(&w->slot[w->oldest]);
-		w->oldest = (w->oldest + 1) % WRITE_DEPTH;
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++) {
+		struct wslot *s = &w->slot[(w->oldest + i) % WRITE_DEPTH];
+
+		if ((s->state != WSLOT_SENT && s->state != WSLOT_ACKED) ||
+		    s->head.seqno > m->ack.seqno)
+			break;
+		s->state = WSLOT_ACKED;
+	}
+	retire(w);
+}
+
+/* The node cannot read it any more. */
+static void w_on_shut(struct xop *op, int res)
+{
+	struct wslot *s = container_of(op, struct wslot, shut);
+	struct rdma_w *w = s->w;
+
+	s->shutting = false;
+	if (res < 0 || !s->window)
+		return; /* the connection is lost, which is told */
+	verbs_window_put(s->window);
+	pthread_mutex_lock(&w->m.lock);
+	s->window = NULL;
+	s->exposed = false;
+	retire(w);
+	meeting_ring(&w->m);
+	pthread_mutex_unlock(&w->m.lock);
+}
+
+/* What the node is done with. Not under the lock: it may be done at once. */
+static void shut_windows(struct rdma_w *w)
+{
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++) {
+		struct wslot *s = &w->slot[i];
+
+		if (!s->exposed || s->shutting || (s->state != WSLOT_ACKED && !w->closed))
+			continue;
+		s->shutting = true;
+		rdma_window_close(&w->call, s->window, &s->shut);
 	}
 }
 
@@ -115,6 +170,7 @@ static void w_on_capsule(struct rcall *c, const struct capsule *m)
 	}
 	meeting_ring(&w->m);
 	pthread_mutex_unlock(&w->m.lock);
+	shut_windows(w);
 }
 
 /* Somebody may wait for the capsule's memory. */
@@ -142,7 +198,32 @@ static void w_on_control_sent(struct rsend *s)
 
 static void w_on_lost(struct rcall *c, int rc, const char *why)
 {
-	meeting_lost(&container_of(c, struct rdma_w, call)->m, rc, why);
+	struct rdma_w *w = container_of(c, struct rdma_w, call);
+
+	meeting_lost(&w->m, rc, why); /* its caller takes no window any more */
+	rdma_w_pairs_lost(w);
+	pthread_mutex_lock(&w->m.lock);
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++) {
+		struct wslot *s = &w->slot[i];
+
+		if (s->window && s->exposed)
+			verbs_window_revoke(s->window);
+		else if (s->window)
+			verbs_window_put(s->window);
+		s->window = NULL;
+	}
+	pthread_mutex_unlock(&w->m.lock);
+}
+
+static void w_on_gone(struct rcall *c)
+{
+	struct rdma_w *w = container_of(c, struct rdma_w, call);
+
+	pthread_mutex_lock(&w->m.lock);
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
+		w->slot[i].exposed = false;
+	meeting_ring(&w->m);
+	pthread_mutex_unlock(&w->m.lock);
 }
 
 struct w_task {
@@ -182,15 +263,19 @@ static int send_data(struct wslot *s, struct capsule *m, uint32_t max)
 	struct rcall *c = &s->w->call;
 	const uint32_t len = s->head.len, crc_len = s->head.crc_len;
 	const bool crc_fits = capsule_crc_fits(crc_len, max);
-	const struct xremote data = rdma_remote(c, s->slot, 0), crc = rdma_remote(c, s->crc, 0);
+	const struct xremote crc = rdma_remote(c, s->crc, 0);
+	struct xremote data;
 
 	m->write.crc.len = crc_len;
 	if (crc_fits)
 		m->write.crc.p = s->crc->data;
 	else
 		m->write.crc_mem = (struct capsule_mem){crc.addr, crc.rkey, crc_len};
-	if (crc_fits && len <= rdma_eager_max(c))
+	if (!s->lent && crc_fits && len <= rdma_eager_max(c))
 		return rdma_send_eager(c, &s->send, m, s->slot, len);
+	data = s->lent ? rdma_window_open(c, s->window, (void *)(uintptr_t)s->lent, len,
+					  VERBS_PEER_READS)
+		       : rdma_remote(c, s->slot, 0);
 	m->write.data = (struct capsule_mem){data.addr, data.rkey, len};
 	return rdma_send(c, &s->send, m);
 }
@@ -204,10 +289,11 @@ static void send_run(struct rmsg *msg)
 			    .write = {.seqno = p->seqno, .offset = p->offset, .data_len = p->len}};
 	int rc;
 
-	if (!max)
-		return; /* the connection is gone */
+	if (!max || (s->lent && s->w->closed))
+		return; /* the connection or the block is gone: release_run() */
 	pthread_mutex_lock(&s->w->m.lock);
 	s->state = WSLOT_SENT;
+	s->exposed = s->lent;
 	pthread_mutex_unlock(&s->w->m.lock);
 	m.flags = (uint16_t)((p->last ? CAPSULE_LAST : 0) | (p->sync ? CAPSULE_SYNC : 0));
 	rc = p->len ? send_data(s, &m, max) : rdma_send(&s->w->call, &s->send, &m);
@@ -220,8 +306,10 @@ static void send_run(struct rmsg *msg)
 static int claim(struct rdma_w *w, const struct packet *p, bool *ret_ask)
 {
 	struct wslot *s = &w->slot[w->next];
+	struct rmem *lent;
 
 	w->want_copy = p->len && !(p->buf && p->buf->rdma == w->rdma);
+	lent = w->want_copy && p->loan && p->len >= LENT_LEAST ? p->loan->memory : NULL;
 	if (w->m.lost)
 		return w->m.lost;
 	if (!has_room(w))
@@ -229,15 +317,20 @@ static int claim(struct rdma_w *w, const struct packet *p, bool *ret_ask)
 	if (w->want_copy && w->copy_state == COPY_NONE) {
 		w->copy_len = p->len;
 		w->copy_crc_len = p->crc_len;
+		w->copy_memory = lent;
 		w->copy_state = COPY_ASKED;
 		*ret_ask = true;
 		return 0;
 	}
 	s->copied = w->want_copy;
 	s->slot = s->crc = NULL;
+	s->lent = NULL;
 	if (s->copied) {
 		s->slot = w->pair[0];
 		s->crc = w->pair[1];
+		s->window = w->pair_window;
+		s->lent = w->pair_window ? p->data : NULL;
+		w->pair_window = NULL;
 		w->copy_state = COPY_NONE;
 	}
 	s->state = WSLOT_FILLING;
@@ -245,9 +338,10 @@ static int claim(struct rdma_w *w, const struct packet *p, bool *ret_ask)
 }
 
 /* The caller has it to itself. */
-static void fill(struct wslot *s, const struct packet *p)
+static void fill(struct wslot *s, struct packet *p)
 {
 	struct rdma_w *w = s->w;
+	uint32_t copied = p->copied;
 
 	s->head = (struct packet){.seqno = p->seqno,
 				  .offset = p->offset,
@@ -256,15 +350,21 @@ static void fill(struct wslot *s, const struct packet *p)
 				  .last = p->last,
 				  .sync = p->sync};
 	if (s->copied) {
-		assert(p->len <= s->slot->size && p->crc_len <= s->crc->size);
-		memcpy(s->slot->data, p->data, p->len);
+		assert(p->crc_len <= s->crc->size);
 		memcpy(s->crc->data, p->crc, p->crc_len);
+	}
+	if (s->copied && !s->lent) {
+		assert(p->len <= s->slot->size);
+		memcpy(s->slot->data, p->data, p->len);
 		w->copied += p->len;
-	} else if (p->len) {
+		copied += p->len;
+	} else if (!s->copied && p->len) {
 		s->buf = rdma_buf_ref(p->buf);
 		s->slot = s->buf->data;
 		s->crc = s->buf->crc;
 	}
+	p->copied = 0;
+	count_add(&w->fs->count.write_rdma_copied, copied);
 }
 
 /* A packet for which a pair was asked is offered again until it is sent. */
@@ -372,13 +472,18 @@ static void release_one(struct rdma_w *w, struct wslot *s)
 {
 	const bool read = s->state == WSLOT_SENT && !w->closed;
 
+	if (s->window && !s->exposed) { /* it was not opened */
+		verbs_window_put(s->window);
+		s->window = NULL;
+	}
 	if (s->buf && read)
 		rdma_quarantine_buf(w->rdma, &w->call, s->buf);
 	else
 		rdma_buf_put(s->buf);
 	s->buf = NULL;
 	if (s->copied && read) {
-		rdma_quarantine(w->rdma, &w->call, s->slot);
+		if (s->slot)
+			rdma_quarantine(w->rdma, &w->call, s->slot);
 		rdma_quarantine(w->rdma, &w->call, s->crc);
 	} else if (s->copied) {
 		rdma_w_put_pair(w, s->slot, s->crc);
@@ -426,6 +531,16 @@ static void cancel(struct rdma_w *w, uint64_t deadline_ns)
 		(void)await(w, is_released, deadline_ns);
 }
 
+/* With the lock held. */
+static bool is_exposed(const struct rdma_w *w)
+{
+	bool exposed = false;
+
+	for (uint32_t i = 0; i < WRITE_DEPTH; i++)
+		exposed = exposed || w->slot[i].exposed;
+	return exposed;
+}
+
 /* It runs behind every packet that was handed over. */
 static void pass_run(struct rtask *t)
 {
@@ -469,6 +584,10 @@ void rdma_w_close(struct wstream *ws)
 			cancel(w, deadline);
 		settle(w, deadline);
 		rdma_run(w->rdma, &t.t, release_run);
+		pthread_mutex_lock(&w->m.lock);
+		while (is_exposed(w)) /* the transport keeps the deadline */
+			pthread_cond_wait(&w->m.news, &w->m.lock);
+		pthread_mutex_unlock(&w->m.lock);
 		rdma_call_end(w->rdma, &w->call);
 	}
 	log_debug("op=rdma_write_over node=%s copied=%" PRIu64, w->peer, w->copied);
@@ -538,6 +657,7 @@ int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstr
 	w->nodes = setup->lb->n_locs;
 	w->call.on_capsule = w_on_capsule;
 	w->call.on_lost = w_on_lost;
+	w->call.on_gone = w_on_gone;
 	meeting_init(&w->m);
 	w->control.sent = w_on_control_sent;
 	rdma_w_pairs_init(w);
@@ -545,6 +665,7 @@ int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstr
 		w->slot[i].w = w;
 		w->slot[i].msg.fn = send_run;
 		w->slot[i].send.sent = w_on_sent;
+		w->slot[i].shut.done = w_on_shut;
 	}
 	node_text(setup->lb->locs[0]->id, w->peer);
 	rc = rdma_reach(fs, setup->lb->locs[0]->id, &w->rdma, &w->call, err);

@@ -3,7 +3,8 @@
 
 /**
  * stream_rdma_write_internal - a block written over RDMA: shared by stream_rdma_write.c (its
- * packets) and stream_rdma_write_pairs.c (the slots that packets are copied into)
+ * packets) and stream_rdma_write_pairs.c (the slots that packets are copied into, and windows to
+ * memory of the caller)
  *
  * Threading: meeting.lock covers what struct rdma_w says, and the state, slots and buffer of each
  * wslot that is not WSLOT_FILLING. It is held for a few instructions, and never while somebody
@@ -19,6 +20,7 @@ enum wslot_state {
 	WSLOT_FILLING, /* the caller's */
 	WSLOT_POSTED,  /* the reactor is to send it */
 	WSLOT_SENT,    /* the node may read the memory, until its ack */
+	WSLOT_ACKED,   /* it is being closed to the node, or one before it is */
 };
 
 struct wslot {
@@ -29,6 +31,13 @@ struct wslot {
 	/* counted while the node or the transport may look at it; NULL: none, or copied */
 	struct rbuf *buf;
 	bool copied; /* slot and crc are owned */
+	/* data, in memory of the caller that it has registered; then slot is NULL. The node reads
+	 * it through the window. NULL: neither */
+	const uint8_t *lent;
+	struct verbs_window *window; /* [R], and of claim(): on lent; NULL when it is closed */
+	bool exposed;                /* [R] writes: the node may read lent */
+	bool shutting;               /* [R] */
+	struct xop shut;             /* of window */
 	struct rsend send;
 	struct packet head; /* seqno, offset, len, crc_len, flags of the packet */
 	enum wslot_state state;
@@ -63,13 +72,18 @@ struct rdma_w {
 	uint32_t copy_len, copy_crc_len; /* for so many bytes */
 	enum copy_state copy_state;
 	uint64_t copy_there_ns;
-	struct slot *pair[2]; /* while COPY_THERE */
+	/* of the packet that it is for: where its bytes may be read from; NULL: they are copied */
+	struct rmem *copy_memory;
+	struct slot *pair[2]; /* while COPY_THERE; with pair_window there is no [0] */
+	struct verbs_window *pair_window;
 	/* the caller's */
 	uint64_t copied; /* bytes */
 	struct capsule_bytes open_op;
 	struct rmsg ask_msg; /* to the reactor: a pair is wanted */
 	/* [R] */
 	struct rdma_pair wanted;
+	bool wanted_lent; /* it has no slot for data: they are read through */
+	struct verbs_window *wanted_window;
 	bool again; /* ask when a pair of ours comes back */
 	bool ending;
 	uint32_t pairs; /* that this stream has */
@@ -83,5 +97,7 @@ struct rdma_w {
 void rdma_w_pairs_init(struct rdma_w *w);
 /** [R] A pair of @w is not needed any more. It may be called with the lock held. */
 void rdma_w_put_pair(struct rdma_w *w, struct slot *data, struct slot *crc);
+/** [R] The connection is lost: windows that are open to nobody go back. */
+void rdma_w_pairs_lost(struct rdma_w *w);
 /** [R] The stream ends: it asks for no more pairs, and gives back the one that was not fetched. */
 void rdma_w_pairs_end(struct rdma_w *w);

@@ -8,6 +8,7 @@
 
 #include "ClientNamenodeProtocol.pb-c.h"
 #include "client/src/fs/by_inode.h"
+#include "client/src/stream/stream.h"
 #include "client/src/write/packet.h"
 #include "common/base/clock.h"
 #include "common/wire/ec_msg.h"
@@ -467,7 +468,11 @@ ssize_t output_lend(struct output *f, const void *buf, size_t len, void (*done)(
 		    void *arg, struct err *err)
 {
 	struct loan *loan = loan_new(done, arg);
-	const ssize_t n = write_all(f, buf, len, loan, err);
+	ssize_t n;
+
+	if (loan)
+		loan->memory = stream_memory_get(f->fs, buf, len);
+	n = write_all(f, buf, len, loan, err);
 
 	if (!loan) /* all was copied */
 		done(arg);

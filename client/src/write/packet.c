@@ -36,6 +36,7 @@ size_t packet_append(struct packet *p, enum crc_type type, uint32_t bpc, uint64_
 		src += n;
 		left -= n;
 		p->len += (uint32_t)n;
+		p->copied += (uint32_t)n;
 		crc_upto(p, type, bpc, p->len / bpc * bpc);
 	}
 	return len;
@@ -80,7 +81,7 @@ struct loan *loan_new(void (*done)(void *arg), void *arg)
 	struct loan *l = malloc(sizeof(*l));
 
 	if (l)
-		*l = (struct loan){1, done, arg};
+		*l = (struct loan){1, done, arg, NULL};
 	return l;
 }
 
@@ -88,6 +89,7 @@ void loan_put(struct loan *l)
 {
 	if (--l->refs > 0)
 		return;
+	rdma_memory_put(l->memory);
 	l->done(l->arg);
 	free(l);
 }
@@ -198,7 +200,7 @@ struct packet *packet_get(struct packet_pool *pool, uint32_t cap, uint32_t bpc)
 	list_init(&p->link);
 	p->seqno = 0;
 	p->offset = 0;
-	p->len = p->crc_done = p->crc_len = 0;
+	p->len = p->crc_done = p->crc_len = p->copied = 0;
 	p->last = p->sync = false;
 	p->sent = 0;
 	p->refs = 1;

@@ -27,12 +27,14 @@
 
 struct rbuf;
 struct rdma;
+struct rmem;
 
 /** Memory of the caller that packets lie in; counted, under the writer's lock. */
 struct loan {
 	uint32_t refs;
 	void (*done)(void *arg); /* the last reference is gone */
 	void *arg;
+	struct rmem *memory; /* counted: it is registered, and has all of it; NULL: it is not */
 };
 
 /** NULL: out of memory, and @done is not called. */
@@ -51,6 +53,7 @@ struct packet {
 	uint8_t *crc;      /* big-endian CRCs, crc_bytes(len) of them once sealed */
 	uint32_t crc_cap;  /* bytes */
 	uint32_t crc_len;  /* bytes of CRCs; set by packet_seal() */
+	uint32_t copied;   /* bytes copied into it that are in no counter yet */
 	size_t sent;       /* bytes given to the transport so far; the transport's */
 	uint32_t refs;     /* packet_put() so often; under the writer's lock */
 	struct rbuf *buf;  /* counted: whose memory `data` and `crc` are; NULL: the packet's own, */

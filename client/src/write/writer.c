@@ -232,7 +232,7 @@ static ssize_t do_write_some(struct output *f, const void *buf, size_t len, stru
 	ssize_t n;
 	int rc;
 
-	if (loan && packet_pool_is_registered(&w->pipe.fs->packets))
+	if (loan && !loan->memory && packet_pool_is_registered(&w->pipe.fs->packets))
 		loan = NULL;
 	n = loan ? (ssize_t)lendable(w, len) : 0;
 	if (n > 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: a writer that has flushed holds no packet. One whose packet gets no memory for
  * too long is told so, and nothing is lost by it. Where TCP does as well the same nodes get the
- * bytes by it, also when an RDMA connection breaks. */
+ * bytes by it, also when an RDMA connection breaks. Lent bytes are not copied if they are registered.
+ */
 #include "common/base/clock.h"
 
 #include "client/src/write/writer_test_fixture.h"
@@ -186,6 +187,66 @@ static void a_connection_that_breaks_at_the_end_blames_no_node(void **state)
 	output_free(f);
 }
 
+static bool registered;
+static int users; /* of that memory */
+
+struct rmem *__wrap_stream_memory_get(struct dfs *d, const void *p, size_t len);
+struct rmem *__wrap_stream_memory_get(struct dfs *d, const void *p, size_t len)
+{
+	(void)d;
+	(void)len;
+	users += registered;
+	return registered ? (struct rmem *)(uintptr_t)p : NULL;
+}
+
+void __wrap_rdma_memory_put(struct rmem *m);
+void __wrap_rdma_memory_put(struct rmem *m)
+{
+	users -= m != NULL;
+}
+
+bool __wrap_packet_pool_is_registered(struct packet_pool *pool);
+bool __wrap_packet_pool_is_registered(struct packet_pool *pool)
+{
+	(void)pool;
+	return true;
+}
+
+static void lent_no_more(void *arg)
+{
+	assert_int_equal(users, 0); /* it may be unregistered at once */
+	*(bool *)arg = true;
+}
+
+/* Where packets have registered memory, others are better copied into that. */
+static void lent_bytes_stay_where_they_are_registered(void **state)
+{
+	const size_t len = 300u << 10;
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		struct err err = ERR_INIT;
+		bool back = false;
+		struct output *f;
+
+		registered = i;
+		fs.set.packet_size = BIG_BLOCK + (16u << 10);
+		fs.set.rdma = RDMA_REQUIRE;
+		f = begin_sized(BIG_BLOCK);
+		dry = true; /* nothing of it is sent yet */
+		assert_int_equal(output_lend(f, bytes, len, lent_no_more, &back, &err), len);
+		assert_int_equal(back, !registered);
+		assert_int_equal(users, registered);
+		dry = false;
+		end(f);
+		assert_true(back && users == 0);
+		assert_int_equal(block[0].len, len);
+		assert_memory_equal(block[0].bytes, bytes, len);
+	}
+	fs.set.packet_size = 16u << 10;
+	registered = false;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -196,6 +257,7 @@ int main(void)
 		cmocka_unit_test(hsync_tells_the_namenode_again_after_going_without),
 		cmocka_unit_test(where_the_connection_breaks_the_same_nodes_go_on_by_tcp),
 		cmocka_unit_test(a_connection_that_breaks_at_the_end_blames_no_node),
+		cmocka_unit_test(lent_bytes_stay_where_they_are_registered),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
