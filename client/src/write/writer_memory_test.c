@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: a writer that has flushed holds no packet. One whose packet gets no memory for
  * too long is told so, and nothing is lost by it. Where TCP does as well the same nodes get the
- * bytes by it, also when an RDMA connection breaks. Lent bytes are not copied if they are registered.
+ * bytes by it, also when an RDMA connection breaks. Lent bytes that are registered are not copied.
  */
 #include "common/base/clock.h"
 
