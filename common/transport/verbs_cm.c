@@ -300,6 +300,7 @@ static struct vconn *passive_new(struct verbs *v, struct rdma_cm_id *id,
 {
 	struct vconn *c = vconn_alloc(v, false);
 	struct err err = ERR_INIT;
+	int rc;
 	uint32_t depth =
 		conn->initiator_depth < peer->read_depth ? conn->initiator_depth : peer->read_depth;
 
@@ -309,7 +310,10 @@ static struct vconn *passive_new(struct verbs *v, struct rdma_cm_id *id,
 	c->peer = *peer;
 	copy_addr(&c->x.local, rdma_get_local_addr(id));
 	copy_addr(&c->x.peer, rdma_get_peer_addr(id));
-	if (make_qp(c, &err) < 0)
+	rc = make_qp(c, &err);
+	if (rc < 0 && rc != -EBUSY)
+		log_warn("op=rdma: a connection is refused: %s", err.text);
+	if (rc < 0)
 		goto fail;
 	if (depth > (uint32_t)c->cm_dev->attr.max_qp_init_rd_atom)
 		depth = (uint32_t)c->cm_dev->attr.max_qp_init_rd_atom;
@@ -399,14 +403,17 @@ static const struct verbs *who_listens(const struct verbs_control *k)
 	return NULL;
 }
 
-/* Under the lock, so that its removal finds it known. It waits for none of our threads. */
-static int listen_locked(struct verbs_control *k, const struct net_addr *a)
+/* Under the lock, so that its removal finds it known. It waits for none of our threads. On one
+ * address it is on that device from here on. */
+static int listen_locked(struct verbs_control *k, const struct net_addr *a, struct err *err)
 {
 	struct rdma_cm_id *id = NULL;
 	int rc = ret_errno(rdma_create_id(k->channel, &id, NULL, RDMA_PS_TCP));
 
 	if (!rc)
 		rc = ret_errno(rdma_bind_addr(id, (struct sockaddr *)(uintptr_t)&a->sa));
+	if (!rc && id->verbs)
+		rc = vdev_can_accept(id->verbs, err);
 	if (!rc)
 		rc = ret_errno(rdma_listen(id, BACKLOG));
 	if (!rc)
@@ -425,14 +432,16 @@ int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *er
 	assert(v->opts.passive);
 	pthread_mutex_lock(&k->lock);
 	if (!who_listens(k)) /* else it listens, or will when the device is back */
-		rc = listen_locked(k, &o->addr);
+		rc = listen_locked(k, &o->addr, err);
 	if (!rc) {
 		k->protocol = v->opts.protocol;
 		v->listener = *o;
 		v->listening = true;
 	}
 	pthread_mutex_unlock(&k->lock);
-	return rc ? err_sys(err, rc, "RDMA cannot listen on %s", net_text(&o->addr, text)) : 0;
+	if (rc && rc != -EPROTONOSUPPORT)
+		err_sys(err, rc, "RDMA cannot listen on %s", net_text(&o->addr, text));
+	return rc;
 }
 
 void verbs_unlisten(struct verbs *v)
@@ -462,7 +471,7 @@ void cm_listen_again(struct verbs_control *k)
 	v = who_listens(k);
 	if (v && !k->listen_id) {
 		at = v->listener.addr;
-		rc = listen_locked(k, &at);
+		rc = listen_locked(k, &at, NULL);
 	}
 	pthread_mutex_unlock(&k->lock);
 	k->listener_lost = rc < 0;

@@ -168,13 +168,31 @@ static int receives_new(struct vdev *d)
 	return rc == -EOPNOTSUPP || rc == -ENOSYS ? 0 : rc;
 }
 
+/* An answer to a READ is a tagged message on iWARP: cards want the memory that it fills to be open
+ * to RDMA WRITE, and the peer has its key, for that is in the request. So each client could write
+ * to all buffers of a node. (Soft iWARP fills what is not open, but tells of a SEND before the READ
+ * that was posted before it.) */
+int vdev_can_accept(const struct ibv_context *ctx, struct err *err)
+{
+	if (ctx->device->transport_type != IBV_TRANSPORT_IWARP)
+		return 0;
+	err_set(err, -EPROTONOSUPPORT,
+		"RDMA device %s is iWARP, where a node that reads from its clients has to let them "
+		"write to all of its buffers",
+		ibv_get_device_name(ctx->device));
+	(void)err_cure(err, "have the card do RoCE v2 if it can; else clients use TCP");
+	return -EPROTONOSUPPORT;
+}
+
 static int dev_ask(struct vdev *d, struct err *err)
 {
 	const int rc = ibv_query_device(d->ctx, &d->attr);
 
 	if (rc) /* not all set errno */
 		return rc > 0 ? -rc : neg_errno();
-	return slabs_fit(d, d->v->opts.pool, err) ?: slabs_fit(d, d->v->opts.landing, err);
+	return (d->v->opts.passive ? vdev_can_accept(d->ctx, err) : 0)
+		       ?: slabs_fit(d, d->v->opts.pool, err)
+		       ?: slabs_fit(d, d->v->opts.landing, err);
 }
 
 static int dev_setup(struct vdev *d, struct err *err)
@@ -264,7 +282,7 @@ int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struc
 	if (rc < 0) {
 		if (rc == -ENOMEM)
 			memlock_error(err, "the buffer pool");
-		else if (rc != -E2BIG) /* which says it by itself */
+		else if (rc != -E2BIG && rc != -EPROTONOSUPPORT) /* these say it by themselves */
 			err_sys(err, rc, "setting up RDMA device %s failed",
 				ibv_get_device_name(ctx->device));
 		vdev_close(d);

@@ -84,11 +84,35 @@ static void a_device_that_does_not_tell_its_limits_is_not_used(void **state)
 	query_rc = 0;
 }
 
+struct ibv_comp_channel *__wrap_ibv_create_comp_channel(struct ibv_context *c);
+struct ibv_comp_channel *__wrap_ibv_create_comp_channel(struct ibv_context *c)
+{
+	(void)c;
+	errno = EMFILE;
+	return NULL;
+}
+
+/* Its READs would open the buffers to whoever has seen their key. */
+static void a_card_that_would_open_the_buffers_is_refused(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	device.transport_type = IBV_TRANSPORT_IWARP;
+	attr = (struct ibv_device_attr){.max_mr_size = UINT64_MAX, .max_cqe = 1024};
+	assert_int_equal(open_it(&err), -EPROTONOSUPPORT);
+	assert_non_null(strstr(err.text, "played is iWARP"));
+	assert_non_null(strstr(err.text, "RoCE v2"));
+	device.transport_type = IBV_TRANSPORT_IB;
+	assert_int_equal(open_it(&err), -EMFILE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_device_that_registers_little_says_how_much),
 		cmocka_unit_test(a_device_that_does_not_tell_its_limits_is_not_used),
+		cmocka_unit_test(a_card_that_would_open_the_buffers_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("verbs_dev", tests, NULL, NULL);

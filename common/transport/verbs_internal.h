@@ -380,6 +380,8 @@ void cm_do(struct vconn *c, uint32_t todo);
  *  NULL: it has gone already, or no memory. */
 struct ibv_context **device_hold(struct ibv_context *ctx);
 /** Any thread: all of it that needs no pool. */
+/** -EPROTONOSUPPORT: no node is to be reached over it. */
+int vdev_can_accept(const struct ibv_context *ctx, struct err *err);
 int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struct err *err);
 /** The reactor's: receives are posted, and it is polled. */
 int vdev_join(struct vdev *d);

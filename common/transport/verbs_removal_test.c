@@ -28,6 +28,7 @@ static struct {
 	uint32_t lists;             /* handed out, and not given back */
 	uint32_t looks;
 	struct ibv_context *given_back;
+	struct ibv_context *on; /* the device that has the address */
 } cm;
 
 int __wrap_rdma_get_cm_event(struct rdma_event_channel *ch, struct rdma_cm_event **ret);
@@ -64,7 +65,7 @@ int __wrap_rdma_create_id(struct rdma_event_channel *ch, struct rdma_cm_id **ret
 int __wrap_rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr);
 int __wrap_rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
-	(void)id;
+	id->verbs = cm.on;
 	cm.binds++;
 	cm.bound.len = sizeof(struct sockaddr_in);
 	memcpy(&cm.bound.sa, addr, cm.bound.len);
@@ -365,6 +366,23 @@ static void who_listens_meanwhile_waits_with_the_others(void **state)
 	list_del(&other.control_link);
 }
 
+/* iWARP: the reason is said where somebody hears it, at the start, and not with each request. */
+static void nobody_listens_on_a_device_that_no_node_is_to_use(void **state)
+{
+	struct node *n = *state;
+	struct xlistener_opts o = {0};
+	struct err err = ERR_INIT;
+
+	assert_int_equal(net_resolve("10.9.0.1", 9866, &o.addr, NULL), 0);
+	cm.on = &n->ctx;
+	n->device.transport_type = IBV_TRANSPORT_IWARP;
+	assert_int_equal(verbs_listen(&n->v, &o, &err), -EPROTONOSUPPORT);
+	assert_non_null(strstr(err.text, "is iWARP"));
+	assert_int_equal(cm.ids, 0);
+	n->device.transport_type = IBV_TRANSPORT_IB;
+	assert_int_equal(verbs_listen(&n->v, &o, &err), 0);
+}
+
 /* It may be chosen no more: others serve its device. */
 static void a_reactor_whose_queue_has_failed_gets_no_requests(void **state)
 {
@@ -412,6 +430,7 @@ int main(void)
 		CASE(who_listens_meanwhile_waits_with_the_others),
 		CASE(a_reactor_whose_queue_has_failed_gets_no_requests),
 		CASE(nobody_listens_again_who_has_stopped),
+		CASE(nobody_listens_on_a_device_that_no_node_is_to_use),
 		CASE(the_end_of_a_connections_device_leaves_the_listener),
 	};
 
