@@ -46,6 +46,8 @@ bool stream_broke(struct dfs *fs, const char *node, const struct err *why)
 {
 	if (!stream_forgives(fs, why->rc))
 		return false;
+	if (why->rc == -ECANCELED) /* we ended it: a request of somebody else was given up */
+		return true;
 	node_table_put(&fs->fallbacks, node, why->text, clock_mono_ns() + FALLBACK_NS);
 	count_add(&fs->count.rdma_fallbacks, 1);
 	log_debug("op=rdma_fallback node=%s reason=\"%s\"", node, why->text);

@@ -175,7 +175,7 @@ static inline bool stream_forgives(const struct dfs *fs, int rc)
 	return fs->set.rdma == RDMA_AUTO && rc != -ETIMEDOUT;
 }
 /** That connection was of a stream. Where TCP is to be tried (true), the node is spoken to by it
- *  for a while. */
+ *  for a while; but not if we ended the connection ourselves. */
 bool stream_broke(struct dfs *fs, const char *node, const struct err *why);
 /** Can dfs.client.rdma be honoured at all? -ENOTSUP with what is missing, only when it is
  *  "require". */
