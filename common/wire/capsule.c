@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "common/base/crc.h"
 #include "common/base/cursor.h"
 
 #define CRC_TYPE_MAX 2
@@ -175,12 +176,21 @@ static const struct {
 	[CAPSULE_CLOSED] = {"CLOSED", 0, true},
 	[CAPSULE_HEARTBEAT] = {"HEARTBEAT", 0, false},
 	[CAPSULE_ERROR] = {"ERROR", 0, false},
+	[CAPSULE_VIEW] = {"VIEW", 0, true},
+	[CAPSULE_VIEW_REPLY] = {"VIEW_REPLY", 0, true},
+	[CAPSULE_VIEW_END] = {"VIEW_END", 0, false},
 };
 #define TYPE_COUNT (sizeof(types) / sizeof(*types))
 
+/* 12 and 13 are nobody's yet. */
+static bool type_is_known(uint8_t type)
+{
+	return type < TYPE_COUNT && types[type].name;
+}
+
 const char *capsule_type_name(uint8_t type)
 {
-	return type && type < TYPE_COUNT ? types[type].name : "?";
+	return type_is_known(type) ? types[type].name : "?";
 }
 
 static bool header_ok(const struct capsule *c)
@@ -233,6 +243,28 @@ static bool status_ok(int status)
 	return status >= 0 && status <= UINT16_MAX;
 }
 
+static bool lies_in_memory(uint64_t addr, uint32_t len)
+{
+	return addr && addr + len >= addr;
+}
+
+static bool view_reply_ok(const struct capsule *c)
+{
+	const struct capsule_view *v = &c->view_reply.v;
+	const uint32_t bpc = v->bytes_per_checksum;
+
+	if (!status_ok(v->status) || v->ms > CAPSULE_VIEW_MS_MOST ||
+	    c->view_reply.text.len > CAPSULE_TEXT_MAX)
+		return false;
+	if (v->status) /* it names nothing */
+		return !v->crc_type && !bpc && !v->rkey && !v->data_addr && !v->crc_addr &&
+		       !v->data_len && !v->crc_len;
+	return v->ms && v->crc_type && v->crc_type <= CRC_TYPE_MAX && bpc && bpc <= INT32_MAX &&
+	       v->data_len &&
+	       v->crc_len == crc_bytes((enum crc_type)v->crc_type, v->data_len, bpc) &&
+	       lies_in_memory(v->data_addr, v->data_len) && lies_in_memory(v->crc_addr, v->crc_len);
+}
+
 static bool body_ok(const struct capsule *c)
 {
 	switch (c->type) {
@@ -258,6 +290,10 @@ static bool body_ok(const struct capsule *c)
 	case CAPSULE_CLOSED:
 	case CAPSULE_ERROR:
 		return status_ok(c->closed.status) && c->closed.text.len <= CAPSULE_TEXT_MAX;
+	case CAPSULE_VIEW:
+		return c->view.op.len > 0;
+	case CAPSULE_VIEW_REPLY:
+		return view_reply_ok(c);
 	default:
 		return true;
 	}
@@ -310,6 +346,24 @@ static void put_read_reply(struct wr *w, const struct capsule *c)
 	put_bytes(w, c->read_reply.text);
 }
 
+static void put_view_reply(struct wr *w, const struct capsule *c)
+{
+	const struct capsule_view *v = &c->view_reply.v;
+
+	wr_be16(w, (uint16_t)v->status);
+	wr_u8(w, v->crc_type);
+	wr_u8(w, 0);
+	wr_be32(w, v->bytes_per_checksum);
+	wr_be32(w, v->ms);
+	wr_be32(w, v->rkey);
+	wr_be64(w, v->data_addr);
+	wr_be64(w, v->crc_addr);
+	wr_be32(w, v->data_len);
+	wr_be32(w, v->crc_len);
+	wr_be16(w, (uint16_t)c->view_reply.text.len);
+	put_bytes(w, c->view_reply.text);
+}
+
 static void put_body(struct wr *w, const struct capsule *c)
 {
 	switch (c->type) {
@@ -349,6 +403,15 @@ static void put_body(struct wr *w, const struct capsule *c)
 		wr_be16(w, (uint16_t)c->closed.text.len);
 		put_bytes(w, c->closed.text);
 		break;
+	case CAPSULE_VIEW:
+		put_bytes(w, c->view.op);
+		break;
+	case CAPSULE_VIEW_REPLY:
+		put_view_reply(w, c);
+		break;
+	case CAPSULE_VIEW_END:
+		wr_be32(w, c->view_end.rkey);
+		break;
 	default:
 		break;
 	}
@@ -361,7 +424,7 @@ ssize_t capsule_encode(const struct capsule *in, uint32_t capsule_max, void *buf
 	size_t len;
 	struct wr head;
 
-	if (!c.type || c.type >= TYPE_COUNT || capsule_max > CAPSULE_MAX_MOST)
+	if (!type_is_known(c.type) || capsule_max > CAPSULE_MAX_MOST)
 		return -EINVAL;
 	c.flags &= (uint16_t) ~(CAPSULE_PAYLOAD | CAPSULE_CRC_INLINE);
 	c.flags |= c.payload.len ? CAPSULE_PAYLOAD : 0;
@@ -458,6 +521,23 @@ static void take_read_reply(struct rd *r, struct capsule *c)
 	c->read_reply.text = take_bytes(r, rd_be16(r));
 }
 
+static void take_view_reply(struct rd *r, struct capsule *c)
+{
+	struct capsule_view *v = &c->view_reply.v;
+
+	v->status = rd_be16(r);
+	v->crc_type = rd_u8(r);
+	r->bad |= rd_u8(r) != 0;
+	v->bytes_per_checksum = rd_be32(r);
+	v->ms = rd_be32(r);
+	v->rkey = rd_be32(r);
+	v->data_addr = rd_be64(r);
+	v->crc_addr = rd_be64(r);
+	v->data_len = rd_be32(r);
+	v->crc_len = rd_be32(r);
+	c->view_reply.text = take_bytes(r, rd_be16(r));
+}
+
 static void take_body(struct rd *r, struct capsule *c)
 {
 	switch (c->type) {
@@ -492,6 +572,15 @@ static void take_body(struct rd *r, struct capsule *c)
 		c->closed.status = rd_be16(r);
 		c->closed.text = take_bytes(r, rd_be16(r));
 		break;
+	case CAPSULE_VIEW:
+		c->view.op = take_bytes(r, (uint32_t)rd_left(r));
+		break;
+	case CAPSULE_VIEW_REPLY:
+		take_view_reply(r, c);
+		break;
+	case CAPSULE_VIEW_END:
+		c->view_end.rkey = rd_be32(r);
+		break;
 	default:
 		break;
 	}
@@ -512,7 +601,7 @@ int capsule_decode(const void *buf, uint32_t len, const void *payload, uint32_t 
 	c.request_id = rd_be64(&r);
 	if (r.bad)
 		return -EPROTO;
-	if (version != CAPSULE_VERSION || !c.type || c.type >= TYPE_COUNT)
+	if (version != CAPSULE_VERSION || !type_is_known(c.type))
 		return -EPROTONOSUPPORT;
 	if (!header_ok(&c) || c.payload.len != payload_len || own_len < CAPSULE_HEADER_LEN)
 		return -EPROTO;

@@ -36,6 +36,7 @@
 #define CAPSULE_CREDITS_LEAST 4
 #define CAPSULE_CREDITS_MOST 4096
 #define CAPSULE_SEQ_NONE (-1)
+#define CAPSULE_VIEW_MS_MOST 60000 /* a lease, or a time until the next try */
 
 /* ---- private data of the connection manager ---- */
 
@@ -51,7 +52,8 @@
 enum capsule_role { CAPSULE_CLIENT = 0, CAPSULE_PEER = 1, CAPSULE_NODE = 2 /* in the accept */ };
 
 enum capsule_feature {
-	CAPSULE_FEAT_WINDOW = 1 << 0, /* type 2 memory windows and SEND_WITH_INV; reserved */
+	CAPSULE_FEAT_WINDOW = 1 << 0,   /* type 2 memory windows and SEND_WITH_INV; reserved */
+	CAPSULE_FEAT_ONESIDED = 1 << 1, /* VIEW, VIEW_REPLY, VIEW_END: the dialer READs */
 };
 
 struct capsule_private {
@@ -115,6 +117,10 @@ enum capsule_type {                         /* D: sent by the dialer, A: by the 
 		    CAPSULE_CLOSED = 9,     /* A: the stream is over; no RDMA of it is in flight */
 		    CAPSULE_HEARTBEAT = 10, /* both: alive, credits */
 		    CAPSULE_ERROR = 11,     /* both: the connection is finished; text says why */
+		    /* with CAPSULE_FEAT_ONESIDED */
+		    CAPSULE_VIEW = 14,       /* D: OpReadBlockProto; may I READ it myself? */
+		    CAPSULE_VIEW_REPLY = 15, /* A: where, and for how long */
+		    CAPSULE_VIEW_END = 16,   /* D: no READ of mine will come any more */
 };
 
 enum capsule_flag {
@@ -132,6 +138,17 @@ struct capsule_mem { /* memory of the dialer */
 	uint32_t len;
 };
 
+struct capsule_view {     /* memory of the acceptor */
+	int status;       /* enum dt_status; not SUCCESS: but for `ms` and `text` all is 0 */
+	uint8_t crc_type; /* enum crc_type */
+	uint32_t bytes_per_checksum;
+	uint32_t ms; /* of the lease; not SUCCESS: until it may be asked again, 0: it may not */
+	uint32_t rkey;
+	uint64_t data_addr,
+		crc_addr; /* of the block's first byte, and of the CRC of its first chunk */
+	uint32_t data_len, crc_len; /* of all of the block; crc_len follows from the others */
+};
+
 struct capsule_bytes { /* borrowed */
 	const void *p;
 	uint32_t len;
@@ -141,7 +158,7 @@ struct capsule {
 	uint8_t type;        /* enum capsule_type */
 	uint16_t flags;      /* enum capsule_flag; PAYLOAD and CRC_INLINE follow from the fields */
 	uint16_t credits;    /* cumulative grant of the sender, modulo 2^16 */
-	uint64_t request_id; /* stream or read; 0 for HEARTBEAT and ERROR */
+	uint64_t request_id; /* stream or read; 0 for HEARTBEAT, ERROR and VIEW_END */
 	struct capsule_bytes payload; /* decode: p only if the caller gave the payload's address */
 	union {
 		struct {
@@ -188,6 +205,16 @@ struct capsule {
 			int status;
 			struct capsule_bytes text;
 		} closed; /* CLOSED and ERROR */
+		struct {
+			struct capsule_bytes op; /* packed OpReadBlockProto */
+		} view;
+		struct {
+			struct capsule_view v;
+			struct capsule_bytes text;
+		} view_reply;
+		struct {
+			uint32_t rkey;
+		} view_end;
 	};
 };
 

@@ -182,6 +182,15 @@ static const struct capsule samples[] = {
 	{.type = CAPSULE_CLOSED, .request_id = 7, .closed = {2, BYTES("bad CRC")}},
 	{.type = CAPSULE_HEARTBEAT, .credits = 3},
 	{.type = CAPSULE_ERROR, .closed = {1, BYTES("more capsules than credits")}},
+	{.type = CAPSULE_VIEW, .request_id = 9, .view = {BYTES("read op")}},
+	{.type = CAPSULE_VIEW_REPLY,
+	 .request_id = 9,
+	 .view_reply = {{0, 2, 512, 10000, 77, 0x7f0000000000, 0x7f0000001000, 1025, 12},
+			BYTES("")}},
+	{.type = CAPSULE_VIEW_REPLY,
+	 .request_id = 9,
+	 .view_reply = {{.status = 7, .ms = 100}, BYTES("not yet")}},
+	{.type = CAPSULE_VIEW_END, .view_end = {77}},
 };
 #define SAMPLE_COUNT (sizeof(samples) / sizeof(*samples))
 
@@ -268,6 +277,29 @@ static const struct bound bounds[] = {
 	{10, 36, 4, CAPSULE_READ_MAX, CAPSULE_READ_MAX + 1},
 	{10, 40, 4, CAPSULE_CRC_MAX, CAPSULE_CRC_MAX + 4},
 	{10, 40, 4, 32, 30},
+	{15, 12, 8, 1, 0},         /* VIEW has an id, */
+	{18, 12, 8, 0, 1},         /* VIEW_END has none */
+	{16, 22, 1, 1, 3},         /* VIEW_REPLY: CRC type */
+	{16, 22, 1, 2, 0},         /* there are CRCs */
+	{16, 23, 1, 0, 1},         /* padding */
+	{16, 24, 4, 512, 513},     /* bytes of a chunk: there would be two */
+	{16, 24, 4, 342, 0},       /* which there are */
+	{16, 28, 4, 60000, 60001}, /* the lease */
+	{16, 28, 4, 1, 0},
+	{16, 36, 8, UINT64_MAX - 1025, UINT64_MAX - 1023}, /* where the data are */
+	{16, 36, 8, 1, 0},
+	{16, 44, 8, UINT64_MAX - 12, UINT64_MAX - 10}, /* and the CRCs */
+	{16, 44, 8, 1, 0},
+	{16, 52, 4, 1536, 1537}, /* for which there is a CRC less */
+	{16, 56, 4, 12, 16},
+	{17, 22, 1, 0, 1}, /* a refusal names nothing */
+	{17, 24, 4, 0, 512},
+	{17, 28, 4, 60000, 60001},
+	{17, 32, 4, 0, 1},
+	{17, 36, 8, 0, 1},
+	{17, 44, 8, 0, 1},
+	{17, 52, 4, 0, 1},
+	{17, 56, 4, 0, 4},
 };
 
 static int decode_with(const struct bound *b, uint64_t value)
@@ -302,7 +334,8 @@ static void a_capsule_is_its_fields_and_no_more(void **state)
 		uint8_t buf[MAX + 1] = {0};
 		uint32_t len = (uint32_t)capsule_encode(&samples[i], MAX, buf);
 
-		if (samples[i].payload.len || type == CAPSULE_OPEN_WRITE || type == CAPSULE_READ)
+		if (samples[i].payload.len || type == CAPSULE_OPEN_WRITE || type == CAPSULE_READ ||
+		    type == CAPSULE_VIEW)
 			continue; /* these end with an op of any length */
 		for (uint32_t n = CAPSULE_HEADER_LEN; n <= len + 1; n++) {
 			buf[6] = (uint8_t)(n >> 8);
@@ -333,6 +366,11 @@ static void nothing_is_sent_that_the_peer_would_refuse(void **state)
 		const struct capsule_bytes payload = {text, CAPSULE_INLINE_MOST + over};
 		const struct capsule many[] = {
 			{.type = (uint8_t)(CAPSULE_ERROR + over)},
+			{.type = (uint8_t)(CAPSULE_VIEW_END + over)},
+			{.type = CAPSULE_VIEW, .request_id = 1, .view = {{text, !over}}},
+			{.type = CAPSULE_VIEW_REPLY,
+			 .request_id = 1,
+			 .view_reply = {{.status = 1}, t}},
 			{.type = CAPSULE_WRITE,
 			 .request_id = 1,
 			 .flags = over ? CAPSULE_LAST : 0,
@@ -391,6 +429,13 @@ static void unknown_versions_and_types_are_told_apart_from_nonsense(void **state
 	buf[1] = 12;
 	assert_int_equal(capsule_decode(buf, (uint32_t)len, NULL, 0, &c), -EPROTONOSUPPORT);
 	assert_string_equal(capsule_type_name(12), "?");
+	for (uint8_t type = 12; type <= 17; type++) {
+		buf[1] = type;
+		assert_int_equal(capsule_decode(buf, (uint32_t)len, NULL, 0, &c),
+				 type >= CAPSULE_VIEW && type <= CAPSULE_VIEW_END
+					 ? -EPROTO /* a HEARTBEAT is none of them */
+					 : -EPROTONOSUPPORT);
+	}
 	assert_string_equal(capsule_type_name(CAPSULE_ACK), "ACK");
 }
 

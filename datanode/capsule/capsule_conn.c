@@ -160,6 +160,12 @@ static void on_message(struct capsule_conn *c, const struct capsule *m, struct s
 		slot_put(payload);
 		link_refuse(&c->link, "only the acceptor sends this");
 		return;
+	case CAPSULE_VIEW:
+	case CAPSULE_VIEW_REPLY:
+	case CAPSULE_VIEW_END:
+		slot_put(payload);
+		link_refuse(&c->link, "one-sided reads were not agreed on");
+		return;
 	}
 }
 

@@ -271,6 +271,9 @@ static void on_answer(struct capsule_sink *s, const struct capsule *m)
 	case CAPSULE_READ:
 	case CAPSULE_READ_REPLY:
 	case CAPSULE_CANCEL:
+	case CAPSULE_VIEW:
+	case CAPSULE_VIEW_REPLY:
+	case CAPSULE_VIEW_END:
 	case CAPSULE_HEARTBEAT:
 	case CAPSULE_ERROR:
 		break; /* not answers to a write */
