@@ -42,6 +42,7 @@ static size_t hello_encode(const struct verbs_hello *h, uint8_t out[VERBS_PRIVAT
 		.role = h->role,
 		.node = h->node,
 		.rails = h->rails,
+		.features = h->features,
 	};
 
 	memcpy(p.rail, h->rail, sizeof(p.rail));
@@ -63,6 +64,7 @@ static int hello_decode(const void *buf, size_t len, struct verbs_hello *ret)
 		.role = p.role,
 		.node = p.node,
 		.rails = p.rails,
+		.features = p.features,
 	};
 	memcpy(ret->rail, p.rail, sizeof(p.rail));
 	return 0;
@@ -94,6 +96,15 @@ static const char *reject_text(const void *buf, size_t len)
 	return capsule_reject_decode(buf, len, &r) < 0 ? "" : capsule_reject_text(r.reason);
 }
 
+static bool reject_is_malformed(const void *buf, size_t len)
+{
+	struct capsule_reject_data r;
+
+	return capsule_reject_decode(buf, len, &r) == 0 && r.reason == CAPSULE_REJECT_MALFORMED;
+}
+
+static_assert((int)VERBS_ONESIDED == (int)CAPSULE_FEAT_ONESIDED, "one number for both");
+
 const struct verbs_protocol capsule_link = {
 	.credit_offset = CREDIT_OFFSET,
 	.heartbeat = heartbeat,
@@ -103,4 +114,5 @@ const struct verbs_protocol capsule_link = {
 	.hello_decode = hello_decode,
 	.reject_encode = reject_encode,
 	.reject_text = reject_text,
+	.reject_is_malformed = reject_is_malformed,
 };

@@ -555,6 +555,15 @@ struct xremote verbs_remote(const struct xconn *x, const struct slot *s, uint32_
 	return (struct xremote){.addr = (uintptr_t)s->data + off, .rkey = mr[s->slab]->rkey};
 }
 
+uint32_t verbs_read_depth(const struct xconn *x)
+{
+	const struct vconn *c = (const struct vconn *)x;
+
+	if (!(c->features & VERBS_ONESIDED))
+		return 0;
+	return c->active ? c->rd_max : c->rd_given;
+}
+
 struct slot *verbs_take_payload(struct xconn *x, uint32_t *ret_len)
 {
 	struct vconn *c = vconn_of(x);

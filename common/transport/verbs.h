@@ -8,7 +8,8 @@
  * goes by RDMA READ (pull) and RDMA WRITE (push), and always the *passive* side drives: it accepted
  * with no responder resources and no remote access, so nobody can read or write its memory. The
  * active side exposes slots of its pool, named by verbs_remote(). The two roles use two protection
- * domains: a key of one is worthless on a connection of the other.
+ * domains: a key of one is worthless on a connection of the other. With VERBS_ONESIDED the active
+ * side READs, too, what the passive one has opened to it by a window, and nothing else.
  *
  * Messages: the protocol above defines them; the transport needs to know only where a message has
  * its 16-bit cumulative credit grant, which it fills in and reads, and a message that carries
@@ -62,6 +63,15 @@ struct verbs_hello {          /* what each side tells the other in the private d
 	uint64_t node;
 	uint8_t rails;
 	uint8_t rail[VERBS_RAILS][16];
+	/* request: what the dialer offers; accept: what both have; bits of enum verbs_feature */
+	uint32_t features;
+};
+
+/* Numbers as on the wire. */
+enum verbs_feature {
+	/* The dialer READs memory of the acceptor, which that has opened to it by a window. Such
+	 * connections are accepted with responder resources, and their queue pairs answer READs. */
+	VERBS_ONESIDED = 1u << 1,
 };
 
 enum verbs_reject { VERBS_MALFORMED, VERBS_VERSION, VERBS_BUSY, VERBS_STOPPING, VERBS_NO_READ };
@@ -82,6 +92,9 @@ struct verbs_protocol {
 	size_t (*reject_encode)(enum verbs_reject why, uint8_t out[VERBS_PRIVATE_MAX]);
 	/** A sentence for people; "" when it is not ours. */
 	const char *(*reject_text)(const void *buf, size_t len);
+	/** Did the peer not understand the request? Then one that offers less may do. NULL: none of
+	 *  them says so. */
+	bool (*reject_is_malformed)(const void *buf, size_t len);
 };
 
 struct verbs;
@@ -123,6 +136,7 @@ struct verbs_opts {
 	/* active only, or NULL: slots that the peer may RDMA WRITE, when `pool` is not to be open
 	 * to that; outlives verbs */
 	struct pool *landing;
+	uint32_t features;                 /* offered to peers, or taken from them */
 	uint32_t srq_depth;                /* passive: receives that are always there; 0: 1024 */
 	uint32_t credits;                  /* most receives granted to one connection; 0: 32 */
 	const struct verbs_tuning *tuning; /* copied; NULL: the default */
@@ -147,8 +161,9 @@ int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *er
  *  VERBS_STOPPING. */
 void verbs_unlisten(struct verbs *v);
 /** As xport_ops.connect; negative: -ENOMEM. done(): 0, -EHOSTUNREACH (no RDMA route), -ECONNREFUSED
- *  (rejected: nobody listens or a reject of the protocol's), -ETIMEDOUT, -ENODEV; verbs_reason()
- *  says more. */
+ *  (rejected: nobody listens or a reject of the protocol's), -ETIMEDOUT, -ENODEV, -EAGAIN (the
+ *  peer is too old for the features; it is remembered for a while, and the next connection offers
+ *  none); verbs_reason() says more. */
 int verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_ns, struct xop *op,
 		  struct xconn **ret);
 /** What the peer said when the connection was made. */
@@ -180,12 +195,23 @@ struct verbs_window;
  *  VERBS_MEMORIES are there. */
 int verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
 		     struct err *err);
+/** The same for connections that were accepted: their peers may be let READ, and nothing else. On
+ *  the devices that are open when it is called, or later. -ENODEV none is; else as above. */
+int verbs_memory_lend(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
+		      struct err *err);
 /** As above. All its windows have been given back. Before verbs_free(). Accepts NULL. */
 void verbs_memory_free(struct verbs_memory *m);
 /** The same without waiting: gone() is called on the control thread when no device knows of the
  *  memory any more; that is before verbs_free(). @m is not NULL. */
 void verbs_memory_free_later(struct verbs_memory *m, void (*gone)(void *arg), void *arg);
 /* The rest on the reactor. */
+/** Of a connection that is up, and has VERBS_ONESIDED: so many READs at a time may this side post
+ *  (it dialled) or does it answer (it was dialled); 0: none. Those beyond wait in a queue. */
+uint32_t verbs_read_depth(const struct xconn *c);
+/** READ @len > 0 bytes to @to, which is in @m and stays until done(). False: @m is not on the
+ *  device of @c, and nothing was begun. */
+bool verbs_read(struct xconn *c, struct xremote from, const struct verbs_memory *m, void *to,
+		uint32_t len, struct xop *op);
 /** For use on @c, which is up. NULL: all are in use, or @c's device does not have the memory. It
  *  goes back before xconn_close(). */
 struct verbs_window *verbs_window_get(const struct verbs_memory *m, const struct xconn *c);

@@ -17,6 +17,7 @@
 #define READ_DEPTH_MAX 16
 #define CM_EVENTS_PER_TURN 32
 #define BACKLOG 1024
+#define PLAIN_NS (300 * NS_PER_S) /* a peer that was too old may be a new one by then */
 
 /* ---- queue pairs ---- */
 
@@ -94,13 +95,14 @@ static int make_qp(struct vconn *c, struct err *err)
 }
 
 /* The CM has opened the queue pair for more than it should (docs/design/002). Nobody has business
- * in the passive side's memory, and its slabs carry no remote rights anyway. */
+ * in the passive side's memory but by windows that are READ through, and its slabs carry no remote
+ * rights anyway. */
 static int lock_down(struct vconn *c)
 {
 	struct ibv_qp_attr a = {.min_rnr_timer = RNR_TIMER_CODE,
 				.qp_access_flags = IBV_ACCESS_LOCAL_WRITE};
 
-	if (c->active)
+	if (c->active || c->features & VERBS_ONESIDED)
 		a.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
 	if (c->active && (c->v->opts.peer_may_write || c->v->opts.landing))
 		a.qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
@@ -170,6 +172,35 @@ static void on_addr(struct vconn *c)
 		vconn_mail_failed(c, -EHOSTUNREACH, "no RDMA route: %s", err_name(neg_errno()));
 }
 
+static bool is_plain(const struct verbs *v, const struct net_addr *peer)
+{
+	for (uint32_t i = 0; i < VERBS_PLAIN; i++)
+		if (v->plain[i].until_ns > clock_mono_ns() && v->plain[i].addr.len == peer->len &&
+		    !memcmp(&v->plain[i].addr.sa, &peer->sa, peer->len))
+			return true;
+	return false;
+}
+
+/* READs of ours, unless the peer is known not to understand that, or the device posts none. */
+static void offer(struct vconn *c)
+{
+	c->features = is_plain(c->v, &c->x.peer) ? 0 : c->v->opts.features;
+	if (c->cm_dev->attr.max_qp_init_rd_atom < 1)
+		c->features &= ~(uint32_t)VERBS_ONESIDED;
+	if (c->features & VERBS_ONESIDED)
+		c->rd_given = (uint8_t)lesser(READ_DEPTH_MAX, c->cm_dev->attr.max_qp_init_rd_atom);
+}
+
+/* What became of it. */
+static void agree(struct vconn *c, const struct rdma_conn_param *conn)
+{
+	c->features &= c->peer.features;
+	if (c->features & VERBS_ONESIDED && conn->initiator_depth)
+		c->rd_max = lesser(c->rd_given, conn->initiator_depth);
+	if (!c->rd_max)
+		c->features &= ~(uint32_t)VERBS_ONESIDED;
+}
+
 static void on_route(struct vconn *c)
 {
 	struct rdma_conn_param p = {.retry_count = c->v->tuning.retries,
@@ -188,6 +219,8 @@ static void on_route(struct vconn *c)
 		return;
 	}
 	p.responder_resources = (uint8_t)lesser(READ_DEPTH_MAX, c->cm_dev->attr.max_qp_rd_atom);
+	offer(c);
+	p.initiator_depth = c->rd_given;
 	h = vconn_hello(c, p.responder_resources);
 	p.private_data = hello;
 	p.private_data_len = (uint8_t)c->v->opts.protocol->hello_encode(&h, hello);
@@ -196,7 +229,8 @@ static void on_route(struct vconn *c)
 		vconn_mail_failed(c, neg_errno(), "rdma_connect: %s", err_name(neg_errno()));
 }
 
-static void on_established(struct vconn *c, const void *data, size_t len)
+static void on_established(struct vconn *c, const struct rdma_conn_param *conn, const void *data,
+			   size_t len)
 {
 	if (c->active &&
 	    (c->v->opts.protocol->hello_decode(data, len, &c->peer) < 0 || !c->peer.credits)) {
@@ -205,6 +239,8 @@ static void on_established(struct vconn *c, const void *data, size_t len)
 	}
 	copy_addr(&c->x.local, rdma_get_local_addr(c->id));
 	if (c->active)
+		agree(c, conn);
+	if (c->active)
 		(void)lock_down(c); /* a slower retry at worst; the slabs' own rights hold anyway */
 	c->cm_state = CM_UP;
 	vconn_mail(c, MAIL_UP);
@@ -212,8 +248,17 @@ static void on_established(struct vconn *c, const void *data, size_t len)
 
 static void on_rejected(struct vconn *c, int status, const void *data, size_t len)
 {
-	const char *text = c->v->opts.protocol->reject_text(data, len);
+	const struct verbs_protocol *p = c->v->opts.protocol;
+	const char *text = p->reject_text(data, len);
 
+	if (c->features && p->reject_is_malformed && p->reject_is_malformed(data, len)) {
+		const uint32_t i = c->v->plain_next++ % VERBS_PLAIN;
+
+		c->v->plain[i].addr = c->x.peer;
+		c->v->plain[i].until_ns = clock_mono_ns() + PLAIN_NS;
+		vconn_mail_failed(c, -EAGAIN, "rejected: %s", text);
+		return;
+	}
 	if (*text)
 		vconn_mail_failed(c, -ECONNREFUSED, "rejected: %s", text);
 	else
@@ -243,7 +288,8 @@ static bool request_is_fit(const struct verbs_protocol *p, const struct rdma_con
 
 	if (rc < 0)
 		*ret_why = rc == -EPROTONOSUPPORT ? VERBS_VERSION : VERBS_MALFORMED;
-	else if (conn->responder_resources) /* wants to READ from us */
+	else if (conn->responder_resources && !(ret_peer->features & VERBS_ONESIDED))
+		/* wants to READ from us, and does not say so */
 		*ret_why = VERBS_MALFORMED;
 	else if (!conn->initiator_depth || !ret_peer->read_depth)
 		*ret_why = VERBS_NO_READ;
@@ -292,6 +338,18 @@ struct verbs *cm_choose(struct verbs_control *k, const struct ibv_context *ctx,
 	return best;
 }
 
+static void admit_reads(struct vconn *c, const struct rdma_conn_param *conn)
+{
+	const struct ibv_device_attr *attr = &c->cm_dev->attr;
+
+	c->features = c->peer.features & c->v->opts.features;
+	if (vdev_has_windows(attr) && attr->max_qp_rd_atom > 0 && conn->responder_resources)
+		c->rd_given = (uint8_t)lesser(lesser(READ_DEPTH_MAX, attr->max_qp_rd_atom),
+					      conn->responder_resources);
+	if (!c->rd_given)
+		c->features &= ~(uint32_t)VERBS_ONESIDED;
+}
+
 /* A connection on @id, with its queue pair. NULL: there are no resources for it, and @id is as it
  * was. */
 static struct vconn *passive_new(struct verbs *v, struct rdma_cm_id *id,
@@ -321,6 +379,7 @@ static struct vconn *passive_new(struct verbs *v, struct rdma_cm_id *id,
 	if (!depth)
 		goto fail;
 	c->rd_max = depth;
+	admit_reads(c, conn);
 	c->connect_deadline_ns = clock_mono_ns() + 5 * NS_PER_S;
 	id->context = c;
 	return c;
@@ -375,8 +434,8 @@ static void do_accept(struct vconn *c)
 		.retry_count = c->v->tuning.retries,
 		.rnr_retry_count = RNR_RETRIES,
 		.initiator_depth = (uint8_t)c->rd_max,
-		/* the queue pair refuses READs of our memory, whatever the key */
-		.responder_resources = 0,
+		/* else the queue pair refuses READs of our memory, whatever the key */
+		.responder_resources = c->features & VERBS_ONESIDED ? c->rd_given : 0,
 	};
 	struct verbs_hello h = vconn_hello(c, p.initiator_depth);
 	uint8_t hello[VERBS_PRIVATE_MAX];
@@ -496,7 +555,7 @@ static void on_event(struct vconn *c, const struct rdma_cm_event *ev, const void
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		if (c->cm_state == CM_ANSWER)
-			on_established(c, data, len);
+			on_established(c, &ev->param.conn, data, len);
 		break;
 	case RDMA_CM_EVENT_ADDR_ERROR:
 	case RDMA_CM_EVENT_ROUTE_ERROR:

@@ -210,7 +210,8 @@ struct verbs_hello vconn_hello(const struct vconn *c, uint8_t read_depth)
 				    .message_max = VERBS_MESSAGE_MAX,
 				    .payload_max = c->active ? 0 : c->cm_dev->payload_max,
 				    .read_depth = read_depth,
-				    .role = c->active ? c->v->opts.role : c->v->opts.accept_role};
+				    .role = c->active ? c->v->opts.role : c->v->opts.accept_role,
+				    .features = c->features};
 }
 
 /* The peer has spoken: what it takes, and how much of it. */

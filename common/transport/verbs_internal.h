@@ -36,6 +36,7 @@
 #define VERBS_RX_CHUNK 256u    /* receives that are allocated and registered together */
 #define VERBS_RX_CHUNKS 64u    /* most of a device and reactor */
 #define VERBS_OWN_PASSIVE 16u  /* receives of a connection to us, where there is no shared queue */
+#define VERBS_PLAIN 16u        /* peers that are remembered to be too old for our features */
 #define VERBS_CQES_STEP 16u    /* entries of the completion queue that a connection takes at once */
 
 struct vdev;
@@ -74,7 +75,9 @@ struct vreq {
 	uint32_t rkey; /* remote key; SEND: message length; BIND, UNBIND: of the window */
 	/* PULL, BIND: bytes; PUSH: bytes done so far; SEND: payload length */
 	uint32_t len;
-	uint16_t n, i; /* PUSH: pieces, next piece; BIND, n: enum verbs_right */
+	/* PUSH: pieces, next piece; PULL: 1 + verbs_memory.idx of what it goes to, or 0: the pool;
+	 * BIND: enum verbs_right */
+	uint16_t n, i;
 	uint32_t kind;
 };
 
@@ -156,8 +159,11 @@ struct vconn {
 	struct rdma_cm_id *id;   /* C */
 	enum vcm_state cm_state; /* C */
 	struct vdev *cm_dev;     /* M */
-	uint32_t max_inline;     /* M */
-	uint32_t sq_depth;       /* M */
+	uint32_t features;       /* M: of enum verbs_feature, what both have */
+	/* M: READs that the peer may post here; active, C: that were asked for there */
+	uint8_t rd_given;
+	uint32_t max_inline; /* M */
+	uint32_t sq_depth;   /* M */
 	/* between both, under verbs_control.lock */
 	uint32_t todo, mail;
 	struct list todo_link, mail_link;
@@ -258,6 +264,12 @@ struct verbs {
 	atomic_uint load; /* connections, those too that are on their way here */
 	atomic_bool has_mail;
 	struct verbs_memory *memory[VERBS_MEMORIES]; /* C */
+	/* C: peers that do not know what this side offers, until when that is not tried */
+	struct {
+		struct net_addr addr;
+		uint64_t until_ns;
+	} plain[VERBS_PLAIN];
+	uint32_t plain_next;
 	/* under verbs_control.lock */
 	struct list control_link; /* verbs_control.verbs */
 	struct list mail;         /* vconn */
@@ -298,8 +310,11 @@ struct verbs_control {
 	struct verbs *last; /* that got a request: who comes behind it goes first among equals */
 };
 
-/* verbs_window.c; but for the first, the control thread's */
+/* verbs_window.c; but for the first two, the control thread's */
 void vwindow_bind_wr(const struct vreq *q, struct ibv_send_wr *wr);
+uint32_t vmemory_lkey(const struct vdev *d, uint32_t idx);
+/** Has the device windows? */
+bool vdev_has_windows(const struct ibv_device_attr *attr);
 /** What is registered is so on @d, too, which nobody knows yet. What cannot is logged. */
 void vdev_memory_open(struct vdev *d);
 /** No connection is on @d any more. */

@@ -178,7 +178,8 @@ static void add_pull(struct vconn *c, struct chain *ch, struct vreq *q)
 	wr->wr.rdma.remote_addr = q->addr;
 	wr->wr.rdma.rkey = q->rkey;
 	ch->sge[i][0] = (struct ibv_sge){(uintptr_t)q->ptr, q->len,
-					 vdev_lkey(c->dev, c->active, q->ptr, NULL)};
+					 q->n ? vmemory_lkey(c->dev, q->n - 1u)
+					      : vdev_lkey(c->dev, c->active, q->ptr, NULL)};
 	wr->num_sge = 1;
 }
 

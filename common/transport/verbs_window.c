@@ -29,6 +29,7 @@ struct verbs_window {
 
 struct vmemory_on { /* memory on one device */
 	struct vdev *dev;
+	struct ibv_pd *pd;
 	struct ibv_mr *mr;
 	struct list spare;                      /* the reactor's */
 	_Atomic(struct verbs_window *) renewed; /* by the control thread, to be spare */
@@ -41,6 +42,7 @@ struct verbs_memory {
 	void *p;
 	size_t len;
 	uint32_t idx; /* in verbs.memory */
+	bool lent;    /* to peers of connections that were accepted */
 	bool ends;    /* what is asked for */
 	/* when it has ended; NULL: somebody waits for that */
 	void (*gone)(void *arg);
@@ -65,7 +67,7 @@ static void bound(struct xop *op, int res)
 
 static int new_window(struct verbs_window *w)
 {
-	w->mw = ibv_alloc_mw(w->on->dev->pd_out, IBV_MW_TYPE_2);
+	w->mw = ibv_alloc_mw(w->on->pd, IBV_MW_TYPE_2);
 	if (!w->mw)
 		return neg_errno();
 	w->rkey = w->mw->rkey;
@@ -86,13 +88,18 @@ static void on_free(struct vmemory_on *on)
 	free(on);
 }
 
+bool vdev_has_windows(const struct ibv_device_attr *attr)
+{
+	return attr->device_cap_flags &
+	       (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+}
+
 static int can_have(const struct ibv_device_attr *attr, const struct ibv_context *ctx, size_t len,
 		    struct err *err)
 {
 	const char *name = ibv_get_device_name(ctx->device);
 
-	if (!(attr->device_cap_flags &
-	      (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)))
+	if (!vdev_has_windows(attr))
 		return err_set(
 			err, -ENOTSUP,
 			"RDMA device %s has no memory windows (type 2), without which a data "
@@ -126,8 +133,8 @@ static int failed(const struct ibv_context *ctx, size_t len, int rc, struct err 
 /* What a peer gets of it, it gets by a window: the MR itself has no rights for them. */
 static int on_make(struct vmemory_on *on, const struct verbs_memory *m)
 {
-	on->mr = ibv_reg_mr(on->dev->pd_out, m->p, m->len,
-			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	on->pd = m->lent ? on->dev->pd_in : on->dev->pd_out;
+	on->mr = ibv_reg_mr(on->pd, m->p, m->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	if (!on->mr)
 		return neg_errno();
 	for (uint32_t i = 0; i < VERBS_MEMORY_WINDOWS; i++) {
@@ -287,6 +294,8 @@ static int put_on_all(struct verbs_memory *m)
 		take_off_all(m->v, m->idx);
 		return rc;
 	}
+	if (!good && m->lent) /* nobody is connected; the next one asks again */
+		return rc ?: err_set(m->err, -ENODEV, "no RDMA device works");
 	return good ? 0 : try_somewhere(m);
 }
 
@@ -376,15 +385,14 @@ static void ask(struct verbs_memory *m)
 		; /* EINTR */
 }
 
-int verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
-		     struct err *err)
+static int memory_new(struct verbs_memory with, struct verbs_memory **ret)
 {
 	struct verbs_memory *m = calloc(1, sizeof(*m));
 	int rc;
 
 	if (!m)
-		return err_set(err, -ENOMEM, "out of memory");
-	*m = (struct verbs_memory){.v = v, .p = p, .len = len, .err = err};
+		return err_set(with.err, -ENOMEM, "out of memory");
+	*m = with;
 	(void)sem_init(&m->done, 0, 0);
 	ask(m);
 	m->err = NULL;
@@ -396,6 +404,19 @@ int verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory *
 	}
 	*ret = m;
 	return 0;
+}
+
+int verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
+		     struct err *err)
+{
+	return memory_new((struct verbs_memory){.v = v, .p = p, .len = len, .err = err}, ret);
+}
+
+int verbs_memory_lend(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
+		      struct err *err)
+{
+	return memory_new(
+		(struct verbs_memory){.v = v, .p = p, .len = len, .err = err, .lent = true}, ret);
 }
 
 void verbs_memory_free(struct verbs_memory *m)
@@ -475,7 +496,7 @@ struct xremote verbs_window_open(struct xconn *x, struct verbs_window *w, void *
 				   .addr = (uintptr_t)p,
 				   .rkey = w->rkey,
 				   .len = len,
-				   .n = right});
+				   .n = (uint16_t)right});
 	return (struct xremote){(uintptr_t)p, w->rkey};
 }
 
@@ -502,4 +523,26 @@ void vwindow_bind_wr(const struct vreq *q, struct ibv_send_wr *wr)
 		.mw_access_flags =
 			q->n == VERBS_PEER_READS ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE,
 	};
+}
+
+uint32_t vmemory_lkey(const struct vdev *d, uint32_t idx)
+{
+	return atomic_load_explicit(&d->memory[idx], memory_order_relaxed)->mr->lkey;
+}
+
+bool verbs_read(struct xconn *x, struct xremote from, const struct verbs_memory *m, void *to,
+		uint32_t len, struct xop *op)
+{
+	struct vconn *c = (struct vconn *)x;
+
+	if (!atomic_load_explicit(&c->dev->memory[m->idx], memory_order_acquire))
+		return false;
+	vconn_submit(c, &c->rdq, op,
+		     (struct vreq){.kind = V_PULL,
+				   .ptr = to,
+				   .addr = from.addr,
+				   .rkey = from.rkey,
+				   .len = len,
+				   .n = (uint16_t)(m->idx + 1)});
+	return true;
 }

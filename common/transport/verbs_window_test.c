@@ -44,6 +44,7 @@ static pthread_mutex_t turning = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool stop;
 static uint8_t mem[16];
 static struct ibv_mw *newest;
+static struct ibv_pd *mr_pd, *mw_pd; /* of the newest */
 
 struct ibv_context **__wrap_rdma_get_devices(int *n);
 void __wrap_rdma_free_devices(struct ibv_context **all);
@@ -110,9 +111,11 @@ struct ibv_mr *__wrap_ibv_reg_mr(struct ibv_pd *pd, void *p, size_t len, int acc
 	}
 	mr = calloc(1, sizeof(*mr));
 	mr->context = pd->context;
+	mr_pd = pd;
 	mr->addr = p;
 	mr->length = len;
 	d->mrs++;
+	mr->lkey = d->mrs;
 	d->tried += pd != d->d.pd_out;
 	return mr;
 }
@@ -131,6 +134,7 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	assert_int_equal(type, IBV_MW_TYPE_2);
 	mw->context = pd->context;
 	mw->rkey = 0x100;
+	mw_pd = pd;
 	device_of(pd->context)->mws++;
 	newest = mw;
 	return mw;
@@ -573,6 +577,79 @@ static void a_window_is_closed_before_messages_that_wait_for_credits(void **stat
 	verbs_memory_free(m);
 }
 
+static unsigned rights_of(struct verbs_memory *m, struct vconn *c, enum verbs_right right)
+{
+	struct verbs_window *w = verbs_window_get(m, &c->x);
+	struct ibv_send_wr wr = {0};
+	struct vreq q;
+
+	list_init(&c->txq);
+	c->error = 0;
+	(void)verbs_window_open(&c->x, w, mem, sizeof(mem), right);
+	q = *container_of(list_pop(&c->txq), struct vreq, link);
+	vwindow_bind_wr(&q, &wr);
+	assert_true(wr.opcode == IBV_WR_BIND_MW && wr.bind_mw.bind_info.length == sizeof(mem));
+	assert_int_equal(wr.bind_mw.bind_info.addr, (uintptr_t)mem);
+	verbs_window_put(w);
+	return wr.bind_mw.bind_info.mw_access_flags;
+}
+
+void __wrap_reactor_ready(struct reactor *r, struct rop *op);
+void __wrap_reactor_ready(struct reactor *r, struct rop *op)
+{
+	(void)r, (void)op;
+}
+
+/* A key of one domain is worthless in the other, and a window of one does not fit memory of it. */
+static void what_is_lent_is_in_the_domain_of_those_who_were_accepted(void **state)
+{
+	struct vconn c = {.v = &v, .dev = &dev[0].d};
+	struct verbs_memory *m, *own;
+	struct err err = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(verbs_memory_lend(&v, mem, LEN, &m, &err), -ENODEV);
+	opens(&dev[0]);
+	dev[0].d.pd_in = ibv_alloc_pd(&dev[0].ctx);
+	assert_int_equal(verbs_memory_lend(&v, mem, LEN, &m, &err), 0);
+	assert_ptr_equal(mr_pd, dev[0].d.pd_in);
+	assert_ptr_equal(mw_pd, dev[0].d.pd_in);
+	assert_int_equal(rights_of(m, &c, VERBS_PEER_READS), IBV_ACCESS_REMOTE_READ);
+	own = must_have();
+	assert_ptr_equal(mr_pd, dev[0].d.pd_out);
+	assert_ptr_equal(mw_pd, dev[0].d.pd_out);
+	assert_int_equal(rights_of(own, &c, VERBS_PEER_WRITES), IBV_ACCESS_REMOTE_WRITE);
+	verbs_memory_free(own);
+	verbs_memory_free(m);
+	dev[0].no_windows = true;
+	(void)ibv_query_device(&dev[0].ctx, &dev[0].d.attr);
+	dev[0].d.attr.device_cap_flags = 0;
+	assert_int_equal(verbs_memory_lend(&v, mem, LEN, &m, &err), -ENOTSUP);
+	ibv_dealloc_pd(dev[0].d.pd_in);
+}
+
+/* The bytes go to that memory, by its own key. */
+static void a_read_goes_to_registered_memory(void **state)
+{
+	struct vconn c = {.v = &v, .dev = &dev[0].d};
+	struct verbs_memory *m, *other;
+	struct xop op;
+	struct vreq *q = vreq_of(&op);
+
+	(void)state;
+	list_init(&c.rdq);
+	other = must_have(); /* there is no device: it is not the first one */
+	m = must_have();
+	assert_false(verbs_read(&c.x, (struct xremote){1, 2}, m, mem, 3, &op));
+	opens(&dev[0]);
+	assert_true(verbs_read(&c.x, (struct xremote){1, 2}, m, mem, 3, &op));
+	assert_true(q->kind == V_PULL && q->addr == 1 && q->rkey == 2 && q->ptr == mem &&
+		    q->len == 3 && q->n == 2);
+	assert_int_equal(vmemory_lkey(&dev[0].d, q->n - 1u), 2);
+	verbs_memory_free(m);
+	verbs_memory_free(other);
+}
+
 static void so_many_are_there_at_most(void **state)
 {
 	struct verbs_memory *m[VERBS_MEMORIES];
@@ -604,6 +681,10 @@ int main(void)
 		CASE(of_many_devices_none_is_left_out),
 		CASE(a_peer_gets_the_right_that_is_named_and_no_other),
 		CASE(a_window_is_closed_before_messages_that_wait_for_credits),
+}
+
+		CASE(what_is_lent_is_in_the_domain_of_those_who_were_accepted),
+		CASE(a_read_goes_to_registered_memory),
 		CASE(so_many_are_there_at_most),
 	};
 

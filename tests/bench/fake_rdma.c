@@ -33,7 +33,7 @@ struct hello {
 	pid_t pid;
 };
 
-enum kind { SEND, PULL, PUSH, STOP };
+enum kind { SEND, PULL, PUSH, CLOSE, STOP };
 struct request { /* to the card and back */
 	struct rmsg msg;
 	struct list link;
@@ -117,7 +117,8 @@ static int all(int fd, void *buf, size_t len, bool out)
 
 static int greet(struct conn *c, uint8_t role)
 {
-	struct hello mine = {.said = {.credits = 32,
+	struct hello mine = {.said = {.features = c->v->opts.features,
+				      .credits = 32,
 				      .message_max = VERBS_MESSAGE_MAX,
 				      .read_depth = 16,
 				      .role = role},
@@ -206,6 +207,8 @@ static int carry(struct request *q)
 	struct message head = {q->len};
 	ssize_t n;
 
+	if (q->kind == CLOSE)
+		return 0;
 	if (q->kind == SEND)
 		return all(q->c->fd, &head, sizeof(head), true)
 			       ?: all(q->c->fd, q->bytes, q->len, true)
@@ -584,6 +587,7 @@ void verbs_send_payload(struct xconn *x, const struct iovec *message, const void
 struct verbs_window {
 	struct list link;
 	struct verbs_memory *m;
+	uint32_t rkey;
 };
 
 struct verbs_memory {
@@ -610,6 +614,12 @@ int verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory *
 	return 0;
 }
 
+int verbs_memory_lend(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
+		      struct err *err)
+{
+	return verbs_memory_new(v, p, len, ret, err);
+}
+
 void verbs_memory_free(struct verbs_memory *m)
 {
 	free(m);
@@ -619,6 +629,25 @@ void verbs_memory_free_later(struct verbs_memory *m, void (*gone)(void *arg), vo
 {
 	free(m);
 	gone(arg);
+}
+
+uint32_t verbs_read_depth(const struct xconn *x)
+{
+	const struct conn *c = conn_of(x);
+
+	return c->peer.features & c->v->opts.features & VERBS_ONESIDED ? 16 : 0;
+}
+
+bool verbs_read(struct xconn *c, struct xremote from, const struct verbs_memory *m, void *to,
+		uint32_t len, struct xop *op)
+{
+	(void)c;
+	(void)from;
+	(void)m;
+	(void)to;
+	(void)len;
+	(void)op;
+	return false;
 }
 
 struct verbs_window *verbs_window_get(const struct verbs_memory *m, const struct xconn *c)
@@ -633,17 +662,21 @@ struct xremote verbs_window_open(struct xconn *c, struct verbs_window *w, void *
 				 enum verbs_right right)
 {
 	(void)c;
-	(void)w;
+	static atomic_uint rkey;
+
 	(void)len;
 	(void)right;
-	return (struct xremote){.addr = (uintptr_t)p, .rkey = 1};
+	w->rkey = ++rkey;
+	return (struct xremote){(uintptr_t)p, w->rkey};
 }
 
-void verbs_window_close(struct xconn *c, struct verbs_window *w, struct xop *op)
+void verbs_window_close(struct xconn *x, struct verbs_window *w, struct xop *op)
 {
-	(void)c;
+	struct request *q = request_new(conn_of(x), CLOSE, op);
+
 	(void)w;
-	op->done(op, 0);
+	q->len = 0;
+	ring(q->c->v, q);
 }
 
 void verbs_window_put(struct verbs_window *w)
