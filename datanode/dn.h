@@ -18,9 +18,10 @@
 #include "common/reactor/reactor.h"
 #include "datanode/store/store.h"
 
-struct bp_set;    /* datanode/bp/bp.h */
-struct data_port; /* datanode/data_port/data_port.h */
-struct outliers;  /* datanode/admin/outliers.h */
+struct bp_set;     /* datanode/bp/bp.h */
+struct data_port;  /* datanode/data_port/data_port.h */
+struct outliers;   /* datanode/admin/outliers.h */
+struct hot_copies; /* datanode/block/hot_copies.h */
 
 #define DN_REACTORS_MAX 64
 
@@ -55,6 +56,7 @@ struct dn {
 	struct store *store;
 	struct data_port *xfer;
 	struct bp_set *nns;
+	struct hot_copies *hot; /* of the data port, until data_port_free(); NULL: there are none */
 	struct reactor *reactors[DN_REACTORS_MAX];
 	uint32_t reactor_count;
 	struct net_addr data_addr, ipc_addr, http_addr; /* as bound */

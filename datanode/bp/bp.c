@@ -387,7 +387,7 @@ int bp_start(struct dn *dn, struct bp_set **ret, struct err *err)
 	if (!rc)
 		rc = nn_addrs(dn->conf, addrs, NN_ACTORS_MAX, &n, err);
 	if (!rc)
-		rc = cache_new(dn->conf, &s->cache, err);
+		rc = cache_new(dn->conf, dn->hot, &s->cache, err);
 	if (rc) {
 		free(s);
 		return rc;

@@ -14,6 +14,7 @@
 
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "datanode/block/hot_copies.h"
 
 #define VERIFY_CHUNK (1u << 20) /* bytes checked at one time */
 
@@ -26,7 +27,6 @@ struct entry { /* one locked replica */
 	struct key key;
 	void *at;
 	size_t len; /* of the mapping, whole pages */
-	uint64_t gs;
 	UT_hash_handle hh;
 };
 
@@ -38,6 +38,7 @@ struct order {
 
 struct cache {
 	uint64_t capacity, page;
+	struct hot_copies *hot; /* borrowed (outlives the cache); or NULL */
 	pthread_t thread;
 	bool runs;
 	pthread_mutex_t lock; /* everything below */
@@ -68,6 +69,7 @@ static void entry_free(struct cache *c, struct entry *e)
 	if (munmap(e->at, e->len))
 		c->failed_to_drop++;
 	c->used -= e->len;
+	hot_copies_give_room(c->hot, e->len);
 	free(e);
 }
 
@@ -81,6 +83,7 @@ static void drop_locked(struct cache *c, const struct key *k)
 	HASH_DEL(c->map, e);
 	entry_free(c, e);
 	atomic_fetch_sub(&c->interest, 1);
+	hot_copies_forbid(c->hot, k->bp, k->id);
 	replica_set_cached(k->bp, k->id, false);
 	log_info("op=uncache block=%" PRId64, k->id);
 }
@@ -144,7 +147,7 @@ static bool reserve(struct cache *c, size_t len)
 	bool fits;
 
 	pthread_mutex_lock(&c->lock);
-	fits = c->used + len <= c->capacity;
+	fits = c->used + len <= c->capacity && hot_copies_take_room(c->hot, len);
 	if (fits)
 		c->used += len;
 	pthread_mutex_unlock(&c->lock);
@@ -152,7 +155,7 @@ static bool reserve(struct cache *c, size_t len)
 }
 
 /* Enter it, unless it changed under our hands. */
-static int enter(struct cache *c, const struct key *k, void *at, size_t len, uint64_t gs)
+static int enter(struct cache *c, const struct key *k, void *at, size_t len, const struct block *b)
 {
 	struct entry *e = calloc(1, sizeof(*e));
 	int rc = e ? 0 : -ENOMEM;
@@ -162,10 +165,11 @@ static int enter(struct cache *c, const struct key *k, void *at, size_t len, uin
 	if (!rc && c->busy_spoilt)
 		rc = -ESTALE;
 	if (!rc) {
-		*e = (struct entry){.at = at, .len = len, .gs = gs};
+		*e = (struct entry){.at = at, .len = len};
 		memcpy(&e->key, k, sizeof(*k));
 		HASH_ADD(hh, c->map, key, sizeof(e->key), e);
 		atomic_fetch_add(&c->interest, 1);
+		hot_copies_allow(c->hot, k->bp, b);
 	}
 	pthread_mutex_unlock(&c->lock);
 	if (rc)
@@ -185,7 +189,7 @@ static int lock_open(struct cache *c, const struct key *k, const struct replica_
 		return -ENOSPC;
 	rc = lock_file(r, len, &at);
 	if (!rc) {
-		rc = enter(c, k, at, len, r->block.gs);
+		rc = enter(c, k, at, len, &r->block);
 		if (rc)
 			(void)munmap(at, len);
 	}
@@ -195,6 +199,7 @@ static int lock_open(struct cache *c, const struct key *k, const struct replica_
 	}
 	pthread_mutex_lock(&c->lock);
 	c->used -= len;
+	hot_copies_give_room(c->hot, len);
 	pthread_mutex_unlock(&c->lock);
 	return rc;
 }
@@ -281,7 +286,7 @@ static int check_limit(uint64_t capacity, struct err *err)
 		       capacity, (uint64_t)l.rlim_cur);
 }
 
-int cache_new(const struct conf *conf, struct cache **ret, struct err *err)
+int cache_new(const struct conf *conf, struct hot_copies *hot, struct cache **ret, struct err *err)
 {
 	struct cache *c = calloc(1, sizeof(*c));
 	int rc = c ? 0 : err_sys(err, -ENOMEM, "cache");
@@ -294,6 +299,7 @@ int cache_new(const struct conf *conf, struct cache **ret, struct err *err)
 		free(c);
 		return rc;
 	}
+	c->hot = hot;
 	c->page = (uint64_t)sysconf(_SC_PAGESIZE);
 	c->capacity -= c->capacity % c->page;
 	list_init(&c->orders);

@@ -21,13 +21,14 @@
 #define CACHE_WAITING_MAX 65536
 
 struct cache;
+struct hot_copies; /* datanode/block/hot_copies.h: told what is cached, and as what; or NULL */
 
 struct cache_stats {
 	uint64_t capacity, used, blocks, failed, failed_to_drop;
 };
 
 /** -EINVAL: the limit is more than the process may lock (RLIMIT_MEMLOCK). */
-int cache_new(const struct conf *conf, struct cache **ret, struct err *err);
+int cache_new(const struct conf *conf, struct hot_copies *hot, struct cache **ret, struct err *err);
 /** Unlocks everything. Accepts NULL. */
 void cache_free(struct cache *c);
 /** Lock or unlock a finalised replica, in the background. What cannot be locked is logged. */

@@ -146,6 +146,14 @@ static void on_message(struct capsule_conn *c, const struct capsule *m, struct s
 	case CAPSULE_HEARTBEAT:
 		slot_put(payload);
 		return;
+	case CAPSULE_VIEW:
+		slot_put(payload);
+		capsule_view(c, m);
+		return;
+	case CAPSULE_VIEW_END:
+		slot_put(payload);
+		capsule_view_end(c, m);
+		return;
 	case CAPSULE_ERROR:
 		slot_put(payload);
 		log_info("op=capsule peer=%s: the peer ends the connection: %.*s", c->link.peer,
@@ -157,14 +165,9 @@ static void on_message(struct capsule_conn *c, const struct capsule *m, struct s
 	case CAPSULE_PULLED:
 	case CAPSULE_READ_REPLY:
 	case CAPSULE_CLOSED:
+	case CAPSULE_VIEW_REPLY:
 		slot_put(payload);
 		link_refuse(&c->link, "only the acceptor sends this");
-		return;
-	case CAPSULE_VIEW:
-	case CAPSULE_VIEW_REPLY:
-	case CAPSULE_VIEW_END:
-		slot_put(payload);
-		link_refuse(&c->link, "one-sided reads were not agreed on");
 		return;
 	}
 }
@@ -214,6 +217,7 @@ static void conn_free(struct rop *rop)
 
 	log_debug("op=rdma peer=%s: closed: %s", c->link.peer, err_name(c->link.rc));
 	waiting_drop(c);
+	capsule_views_free(c);
 	list_del(&c->in_caps);
 	engine_count_conn(c->link.caps->core, -1);
 	free(c);
@@ -232,7 +236,9 @@ void capsule_accept(void *arg, struct xconn *xc)
 	rop_init(&c->rop, conn_step, conn_free);
 	list_init(&c->streams);
 	list_init(&c->waiting);
+	list_init(&c->views);
 	link_init(&c->link, caps, &c->rop);
+	c->link.closing = capsule_views_lost;
 	link_attach(&c->link, xc);
 	c->use = verbs_peer(xc)->role == CAPSULE_PEER ? POOL_PEER : POOL_WRITE;
 	buffers_conn_init(caps->core, &c->share);

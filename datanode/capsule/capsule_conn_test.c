@@ -20,6 +20,7 @@ static struct capsule_conn *conn;
 static const struct capsule *received; /* not looked at yet; NULL: none */
 static const char *refused;
 static uint32_t started, cancelled, pieces;
+static uint32_t viewed, views_freed;
 
 bool link_receive(struct capsule_peer_link *l, struct capsule *ret, struct slot **ret_payload)
 {
@@ -72,6 +73,29 @@ void buffers_conn_init(const struct engine_core *c, struct buffers_share *s)
 void engine_count_conn(struct engine_core *core, int delta)
 {
 	(void)core, (void)delta;
+}
+
+void capsule_view(struct capsule_conn *c, const struct capsule *m)
+{
+	(void)c;
+	viewed = m->type;
+}
+
+void capsule_view_end(struct capsule_conn *c, const struct capsule *m)
+{
+	capsule_view(c, m);
+}
+
+void capsule_views_lost(struct capsule_peer_link *l)
+{
+	(void)l;
+	fail();
+}
+
+void capsule_views_free(struct capsule_conn *c)
+{
+	(void)c;
+	views_freed++;
 }
 
 void slot_put(struct slot *s)
@@ -178,7 +202,7 @@ static int setup(void **state)
 	list_init(&caps.conns);
 	received = NULL;
 	refused = NULL;
-	started = cancelled = pieces = 0;
+	started = cancelled = pieces = viewed = views_freed = 0;
 	capsule_accept(&caps, &xc);
 	return 0;
 }
@@ -192,6 +216,7 @@ static int teardown(void **state)
 		container_of(l, struct capsule_stream, link)->ready = true;
 	assert_true(conn_rop->step(conn_rop));
 	conn_rop->free(conn_rop);
+	assert_int_equal(views_freed, 1);
 	return 0;
 }
 
@@ -259,6 +284,18 @@ static void streams_before_their_turn_have_a_bound(void **state)
 	assert_int_equal(started, more);
 }
 
+static void views_are_asked_for_by_the_dialer(void **state)
+{
+	(void)state;
+	say(CAPSULE_VIEW, 5);
+	assert_int_equal(viewed, CAPSULE_VIEW);
+	say(CAPSULE_VIEW_END, 0);
+	assert_int_equal(viewed, CAPSULE_VIEW_END);
+	assert_null(refused);
+	say(CAPSULE_VIEW_REPLY, 5);
+	assert_non_null(refused);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -268,6 +305,7 @@ int main(void)
 		T(a_request_has_an_id_of_its_own),
 		T(requests_that_wait_have_a_bound),
 		T(streams_before_their_turn_have_a_bound),
+		T(views_are_asked_for_by_the_dialer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,8 +3,9 @@
 
 /**
  * capsule_internal - shared by capsule_link.c (a connection's messages), capsule_conn.c (acceptor),
- * capsule_write.c, capsule_read.c (its streams), capsule_active.c (dialer), capsule_sink.c,
- * capsule_source.c (what uses it) and capsule_port.c (start and stop)
+ * capsule_write.c, capsule_read.c (its streams), capsule_view.c (what it lets its peer READ),
+ * capsule_active.c (dialer), capsule_sink.c, capsule_source.c (what uses it) and capsule_port.c
+ * (start and stop)
  *
  * A *link* is one connection with its messages, whichever end this node is; the acceptor's end is a
  * capsule_conn, the dialer's a capsule_dial with its users. caps is the RDMA port of one reactor.
@@ -29,6 +30,9 @@
 #define CAPS_DIAL_MS 1000                /* then TCP; dfs.rdma.peer.connect.timeout */
 #define CAPS_XFER_NS (60 * NS_PER_S)     /* one RDMA operation */
 #define CAPS_LINGER_NS (500 * NS_PER_MS) /* an ERROR capsule is given time to arrive */
+#define CAPS_VIEWS_MAX 32u               /* of one connection */
+#define CAPS_HOT_MAX 128u                /* blocks of which one reactor gives views */
+#define CAPS_VIEW_MS 10000u              /* a lease */
 
 struct capsule_rails { /* of all reactors */
 	struct rails rails;
@@ -49,6 +53,9 @@ struct capsule_port {
 		uint64_t until_ns;
 	} avoid[CAPS_AVOID_MAX];
 	uint32_t avoid_next;
+	struct list hot; /* private to capsule_view.c, as these are */
+	uint32_t hot_count;
+	struct rtimer hot_timer;
 };
 
 /* One connection: what is received and sent on it. Embedded; freed by its owner after `gone`. */
@@ -58,6 +65,8 @@ struct capsule_peer_link {
 	struct rop *rop;  /* of the owner */
 	struct xop recv_op;
 	struct rtimer linger;
+	/* the connection is about to be closed; or NULL */
+	void (*closing)(struct capsule_peer_link *l);
 	bool receiving;
 	bool ending;  /* ERROR is sent: take nothing more, close soon */
 	bool gone;    /* the queue pair is destroyed */
@@ -107,6 +116,8 @@ struct capsule_conn {
 	enum pool_use use;
 	struct buffers_share share; /* of all its streams */
 	bool dropped;               /* the streams know that the connection is lost */
+	struct list views;          /* private to capsule_view.c */
+	uint32_t view_count;
 };
 
 struct capsule_stream { /* a write or a read in progress */
@@ -134,6 +145,20 @@ void capsule_write_start(struct capsule_conn *c, const struct capsule *m);
 /** A piece. Takes @payload, always. -EPROTO: the connection is to end. */
 int capsule_write_piece(struct capsule_stream *s, const struct capsule *m, struct slot *payload);
 void capsule_read_start(struct capsule_conn *c, const struct capsule *m);
+
+/* ---- views: cached blocks that the dialer READs itself (capsule_view.c) ---- */
+
+/** Answer @m, a VIEW, at once: here it is, not yet, or no. */
+void capsule_view(struct capsule_conn *c, const struct capsule *m);
+void capsule_view_end(struct capsule_conn *c, const struct capsule *m);
+/** For link.closing: the windows go, before the queue pair does. */
+void capsule_views_lost(struct capsule_peer_link *l);
+/** The queue pair is gone, and nobody reads any more. */
+void capsule_views_free(struct capsule_conn *c);
+void capsule_hot_init(struct capsule_port *caps);
+/** At the end: the registrations, while there are verbs; then the copies, when nobody reads. */
+void capsule_hot_end(struct capsule_port *caps);
+void capsule_hot_free(struct capsule_port *caps);
 
 /* ---- dialer (capsule_active.c) ---- */
 

@@ -123,6 +123,8 @@ void link_close(struct capsule_peer_link *l, int rc)
 	if (!l->rc)
 		l->rc = rc;
 	reactor_timer_clear(l->caps->core->reactor, &l->linger);
+	if (xc && l->closing)
+		l->closing(l);
 	l->xc = NULL;
 	if (xc)
 		xconn_close(xc);

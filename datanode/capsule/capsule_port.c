@@ -104,6 +104,7 @@ static int start(struct engine_core *core, const struct engine_core *first,
 		.active = true,
 		.share = first->caps ? first->caps->verbs : NULL,
 		.tuning = tuning,
+		.features = core->dn->hot ? VERBS_ONESIDED : 0,
 	};
 	struct xlistener_opts lo = {.addr = core->dn->data_addr, .accepted = capsule_accept};
 	struct capsule_port *caps = calloc(1, sizeof(*caps));
@@ -115,6 +116,7 @@ static int start(struct engine_core *core, const struct engine_core *first,
 	caps->to_peers = is_set(core, "dfs.rdma.peer", "auto");
 	list_init(&caps->conns);
 	list_init(&caps->dials);
+	capsule_hot_init(caps);
 	lo.arg = caps;
 	rc = conf_time_ms(core->dn->conf, "dfs.rdma.peer.connect.timeout", CAPS_DIAL_MS,
 			  &caps->dial_ns, err);
@@ -206,7 +208,9 @@ void capsule_free(struct engine_core *core)
 
 	if (!caps)
 		return;
+	capsule_hot_end(caps);
 	verbs_free(caps->verbs);
+	capsule_hot_free(caps);
 	capsule_dials_free(caps);
 	core->caps = NULL;
 	if (!list_empty(&caps->conns)) /* a disk does not answer, and its stream still knows us */

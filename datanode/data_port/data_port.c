@@ -16,6 +16,7 @@
 #include "common/transport/transport.h"
 #include "datanode/block/buffers.h"
 #include "datanode/block/engine.h"
+#include "datanode/block/hot_copies.h"
 #include "datanode/block/moves.h"
 #include "datanode/block/operations.h"
 #include "datanode/block/suspects.h"
@@ -467,6 +468,7 @@ int data_port_start(struct dn *dn, struct data_port **ret, struct err *err)
 	}
 	rc = rc ? rc : read_conf(x, err);
 	rc = rc ? rc : check_port(&dn->data_addr, err);
+	rc = rc ? rc : hot_copies_new(dn->conf, &dn->hot, err);
 	if (rc == 0)
 		raise_files(x);
 	for (uint32_t i = 0; rc == 0 && i < dn->reactor_count; i++) {
@@ -547,6 +549,7 @@ bool data_port_stop(struct data_port *x, uint32_t grace_ms)
 		(void)call_on(&x->cores[i], core_cancel, NULL);
 	if (!wait_idle(x, STOP_AFTER_CANCEL_MS))
 		return false;
+	hot_copies_stop(x->dn->hot);
 	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
 		(void)call_on(&x->cores[i], core_end, NULL);
 	return true;
@@ -619,6 +622,8 @@ void data_port_free(struct data_port *x)
 		if (x->own_pool[i])
 			pool_free(x->cores[i].pool);
 	}
+	hot_copies_free(x->dn->hot);
+	x->dn->hot = NULL;
 	token_keys_free(x->tokens);
 	suspects_fini(&x->suspects);
 	pthread_cond_destroy(&x->cond);

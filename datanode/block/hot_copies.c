@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "datanode/block/hot_copies.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <uthash.h>
+
+#include "common/base/log.h"
+#include "common/base/metrics.h"
+
+#define HUGE (2u << 20)
+
+struct key {
+	struct block_pool *bp; /* borrowed: pools live as long as the store */
+	int64_t id;
+};
+
+struct entry { /* a replica that is cached */
+	struct key key;
+	uint64_t gs;
+	struct hot_copy *copy; /* not counted: it goes with the last who has it; NULL: none */
+	UT_hash_handle hh;
+};
+
+struct hot_copies {
+	uint64_t capacity;
+	pthread_t thread;
+	pthread_mutex_t lock; /* everything below */
+	pthread_cond_t wake;
+	bool runs, stop;
+	struct entry *map;
+	struct list jobs;
+	uint64_t locked, copied; /* bytes: of the cache, and ours */
+};
+
+static struct key make_key(struct block_pool *bp, int64_t id)
+{
+	struct key k;
+
+	memset(&k, 0, sizeof(k)); /* hashed with its padding */
+	k.bp = bp;
+	k.id = id;
+	return k;
+}
+
+/* With the lock held. */
+static struct entry *find(struct hot_copies *h, struct block_pool *bp, int64_t id)
+{
+	const struct key k = make_key(bp, id);
+	struct entry *e;
+
+	HASH_FIND(hh, h->map, &k, sizeof(k), e);
+	return e;
+}
+
+/* ---- memory ---- */
+
+static void *map_memory(size_t size)
+{
+	void *p = MAP_FAILED;
+
+	if (size % HUGE == 0)
+		p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	if (p != MAP_FAILED)
+		return p;
+	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p != MAP_FAILED)
+		(void)madvise(p, size, MADV_HUGEPAGE); /* where there are some */
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static bool take_copy_room(struct hot_copies *h, size_t size)
+{
+	bool fits;
+
+	pthread_mutex_lock(&h->lock);
+	fits = h->locked + h->copied + size <= h->capacity;
+	h->copied += fits ? size : 0;
+	pthread_mutex_unlock(&h->lock);
+	return fits;
+}
+
+static void give_copy_room(struct hot_copies *h, size_t size)
+{
+	pthread_mutex_lock(&h->lock);
+	h->copied -= size;
+	pthread_mutex_unlock(&h->lock);
+}
+
+static void copy_free(struct hot_copy *c)
+{
+	if (c->p) {
+		(void)munmap(c->p, c->size);
+		give_copy_room(c->of, c->size);
+		metric_add(METRIC_DN_HOT_COPY_BYTES, (uint64_t) - (int64_t)c->size);
+	}
+	free(c);
+}
+
+void hot_copy_put(struct hot_copy *c)
+{
+	struct hot_copies *h = c->of;
+	struct entry *e;
+	bool last;
+
+	/* under the lock: nobody gets at it by the table meanwhile */
+	pthread_mutex_lock(&h->lock);
+	last = --c->refs == 0;
+	e = last ? find(h, c->bp, c->block.id) : NULL;
+	if (e && e->copy == c)
+		e->copy = NULL;
+	pthread_mutex_unlock(&h->lock);
+	if (last)
+		copy_free(c);
+}
+
+/* ---- making one ---- */
+
+static int read_all(int fd, uint8_t *to, uint64_t len, off_t at)
+{
+	while (len) {
+		const ssize_t n = pread(fd, to, len < HUGE ? len : HUGE, at);
+
+		if (n <= 0)
+			return n ? neg_errno() : -EBADMSG;
+		to += n;
+		at += n;
+		len -= (uint64_t)n;
+	}
+	return 0;
+}
+
+/* CRCs first: bytes that are replaced meanwhile do not fit them. */
+static int fill(struct hot_copy *c, struct replica_reader *r)
+{
+	int rc = read_all(r->fd_meta, c->p + c->crc_at, c->crc_len, META_HEADER_LEN);
+
+	rc = rc ?: read_all(r->fd, c->p, c->block.len, 0);
+	if (!rc && replica_read_is_cut(r, c->block.len))
+		return -ESTALE;
+	if (!rc &&
+	    crc_verify(c->crc_type, c->p, c->block.len, c->bytes_per_crc, c->p + c->crc_at) >= 0)
+		rc = -EBADMSG;
+	return rc;
+}
+
+static int copy_of(struct hot_copies *h, struct block_pool *bp, struct replica_reader *r,
+		   struct hot_copy *c)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint64_t size;
+
+	if (r->state != REPLICA_FINALIZED || !r->block.len)
+		return -EAGAIN;
+	if (r->crc_type == CRC_NULL || r->fd_meta < 0)
+		return -ENOTSUP;
+	c->of = h;
+	c->bp = bp;
+	c->block = r->block;
+	c->crc_type = r->crc_type;
+	c->bytes_per_crc = r->bytes_per_crc;
+	c->crc_at = (r->block.len + 7) / 8 * 8;
+	size = c->crc_at + crc_bytes(r->crc_type, r->block.len, r->bytes_per_crc);
+	c->crc_len = (uint32_t)(size - c->crc_at);
+	size = size < HUGE ? (size + page - 1) / page * page : (size + HUGE - 1) / HUGE * HUGE;
+	if (size > UINT32_MAX) /* a window is not longer */
+		return -ENOTSUP;
+	if (!take_copy_room(h, size))
+		return -ENOSPC;
+	c->p = map_memory(size);
+	if (!c->p) {
+		give_copy_room(h, size);
+		return -ENOMEM;
+	}
+	c->size = size;
+	metric_add(METRIC_DN_HOT_COPY_BYTES, size);
+	return fill(c, r);
+}
+
+/* One reference: of the caller. */
+static int make(struct hot_copies *h, struct block_pool *bp, const struct block *b,
+		struct hot_copy **ret)
+{
+	struct hot_copy *c = calloc(1, sizeof(*c));
+	struct replica_reader *r = NULL;
+	struct err err = ERR_INIT;
+	int rc = c ? replica_read_open(bp, b, &r, &err) : -ENOMEM;
+
+	if (!rc) {
+		rc = r->block.gs == b->gs ? copy_of(h, bp, r, c) : -ESTALE;
+		replica_read_close(r);
+	}
+	if (rc == -EBADMSG)
+		replica_suspect(bp, b);
+	if (rc) {
+		if (c)
+			copy_free(c);
+		return rc;
+	}
+	c->refs = 1;
+	*ret = c;
+	return 0;
+}
+
+/* Only this thread makes copies. */
+static int get(struct hot_copies *h, struct hot_job *j)
+{
+	struct block b = {.id = j->id};
+	struct hot_copy *made = NULL;
+	struct entry *e;
+	int rc;
+
+	pthread_mutex_lock(&h->lock);
+	e = find(h, j->bp, j->id);
+	rc = e ? 0 : -ENOENT;
+	if (e) {
+		b.gs = e->gs;
+		j->copy = e->copy;
+	}
+	if (j->copy)
+		j->copy->refs++;
+	pthread_mutex_unlock(&h->lock);
+	if (rc || j->copy)
+		return rc;
+	rc = make(h, j->bp, &b, &made);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&h->lock);
+	e = find(h, j->bp, j->id);
+	if (e && e->gs == b.gs) /* it has not changed under our hands */
+		e->copy = j->copy = made;
+	pthread_mutex_unlock(&h->lock);
+	if (j->copy)
+		return 0;
+	copy_free(made);
+	return -ESTALE;
+}
+
+static void *hot_thread(void *arg)
+{
+	struct hot_copies *h = arg;
+	struct list *l;
+
+	pthread_mutex_lock(&h->lock);
+	while (!h->stop || !list_empty(&h->jobs)) {
+		const bool stop = h->stop;
+		struct hot_job *j;
+
+		l = list_pop(&h->jobs);
+		if (!l) {
+			pthread_cond_wait(&h->wake, &h->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&h->lock);
+		j = container_of(l, struct hot_job, link);
+		j->copy = NULL;
+		j->rc = stop ? -ECANCELED : j->wants ? get(h, j) : 0;
+		if (j->wants && j->rc && !stop)
+			log_info("op=hot_copy block=%" PRId64 ": none: %s", j->id,
+				 j->rc == -ENOSPC ? "dfs.datanode.max.locked.memory is used up"
+						  : err_name(j->rc));
+		j->run(j);
+		pthread_mutex_lock(&h->lock);
+	}
+	pthread_mutex_unlock(&h->lock);
+	return NULL;
+}
+
+/* ---- public ---- */
+
+static int wanted(const struct conf *conf, bool *ret, struct err *err)
+{
+	const char *v = conf_get_or(conf, "dfs.rdma.onesided", "auto");
+
+	*ret = !strcmp(v, "auto");
+	if (!*ret && strcmp(v, "off") != 0)
+		return err_set(err, -EINVAL, "dfs.rdma.onesided must be auto or off");
+	return 0;
+}
+
+int hot_copies_new(const struct conf *conf, struct hot_copies **ret, struct err *err)
+{
+	uint64_t capacity = 0;
+	struct hot_copies *h;
+	bool on;
+	int rc = wanted(conf, &on, err);
+
+	*ret = NULL;
+	rc = rc ?: conf_size(conf, "dfs.datanode.max.locked.memory", 0, &capacity, err);
+	if (rc || !on || !capacity)
+		return rc;
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return err_set(err, -ENOMEM, "out of memory");
+	h->capacity = capacity;
+	list_init(&h->jobs);
+	pthread_mutex_init(&h->lock, NULL);
+	pthread_cond_init(&h->wake, NULL);
+	*ret = h;
+	return 0;
+}
+
+void hot_copies_stop(struct hot_copies *h)
+{
+	bool ran;
+
+	if (!h)
+		return;
+	pthread_mutex_lock(&h->lock);
+	h->stop = true;
+	ran = h->runs;
+	h->runs = false;
+	pthread_cond_signal(&h->wake);
+	pthread_mutex_unlock(&h->lock);
+	if (ran)
+		pthread_join(h->thread, NULL);
+}
+
+void hot_copies_free(struct hot_copies *h)
+{
+	struct entry *e, *next;
+
+	if (!h)
+		return;
+	hot_copies_stop(h);
+	HASH_ITER(hh, h->map, e, next)
+	{
+		HASH_DEL(h->map, e);
+		free(e);
+	}
+	pthread_cond_destroy(&h->wake);
+	pthread_mutex_destroy(&h->lock);
+	free(h);
+}
+
+bool hot_copies_ask(struct hot_copies *h, struct hot_job *j)
+{
+	bool taken;
+
+	if (!h)
+		return false;
+	pthread_mutex_lock(&h->lock);
+	/* with the first one: most nodes are never asked */
+	if (!h->stop && !h->runs)
+		h->runs = pthread_create(&h->thread, NULL, hot_thread, h) == 0;
+	taken = h->runs;
+	if (taken) {
+		list_add_tail(&h->jobs, &j->link);
+		pthread_cond_signal(&h->wake);
+	}
+	pthread_mutex_unlock(&h->lock);
+	return taken;
+}
+
+/* Nobody new gets it; who has it lets go when his views have ended. With the lock held. */
+static void end_copy(struct entry *e)
+{
+	if (e->copy)
+		atomic_store(&e->copy->over, true);
+	e->copy = NULL;
+}
+
+void hot_copies_allow(struct hot_copies *h, struct block_pool *bp, const struct block *b)
+{
+	struct entry *e;
+
+	if (!h)
+		return;
+	hot_copies_forbid(h, bp, b->id);
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return; /* it is read as any other */
+	e->key = make_key(bp, b->id);
+	e->gs = b->gs;
+	pthread_mutex_lock(&h->lock);
+	HASH_ADD(hh, h->map, key, sizeof(e->key), e);
+	pthread_mutex_unlock(&h->lock);
+}
+
+void hot_copies_forbid(struct hot_copies *h, struct block_pool *bp, int64_t id)
+{
+	struct entry *e;
+
+	if (!h)
+		return;
+	pthread_mutex_lock(&h->lock);
+	e = find(h, bp, id);
+	if (e) {
+		HASH_DEL(h->map, e);
+		end_copy(e);
+	}
+	pthread_mutex_unlock(&h->lock);
+	free(e);
+}
+
+bool hot_copies_take_room(struct hot_copies *h, size_t len)
+{
+	struct entry *e, *next;
+	bool fits;
+
+	if (!h)
+		return true;
+	pthread_mutex_lock(&h->lock);
+	fits = h->locked + h->copied + len <= h->capacity;
+	h->locked += fits ? len : 0;
+	if (!fits && h->locked + len <= h->capacity) {
+		HASH_ITER(hh, h->map, e, next)
+		end_copy(e);
+	}
+	pthread_mutex_unlock(&h->lock);
+	return fits;
+}
+
+void hot_copies_give_room(struct hot_copies *h, size_t len)
+{
+	if (!h)
+		return;
+	pthread_mutex_lock(&h->lock);
+	h->locked -= len;
+	pthread_mutex_unlock(&h->lock);
+}

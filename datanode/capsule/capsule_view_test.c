@@ -1,0 +1,603 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: a view is given to who may read the block, of exactly its copy, to READ and
+ * nothing else, on the connection that asked; it ends with its lease, with VIEW_END or with the
+ * connection, and not before; a copy that is over is given to nobody new, and let go of when nobody
+ * views it, not before; there are no more views, nor blocks, than the limits say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/wire/dt.h"
+#include "common/wire/pb.h"
+#include "datanode/block/hot_copies.h"
+#include "datanode/capsule/capsule_internal.h"
+#include "datanode/dtp/dtp_internal.h"
+
+#define LEN 5000u
+#define CRC_AT 5008u
+#define CRCS 40u
+#define GS 1001
+#define WINDOWS 3u /* of one registration */
+#define SECOND NS_PER_S
+
+struct verbs_memory {
+	unsigned out; /* windows */
+};
+
+struct verbs_window {
+	struct verbs_memory *of;
+	bool open;
+	uint32_t rkey;
+	struct xop *closing;
+};
+
+static uint64_t now;
+static struct hot_job *asked[CAPS_HOT_MAX + 1]; /* not run yet */
+static unsigned asks, memories, put_back, opens, closes, revokes, refusals;
+static struct verbs_window window[WINDOWS];
+static struct hot_copy copy;
+static struct capsule said; /* the last answer */
+static int token_rc, lend_rc;
+static bool takes, agreed, stopped;
+static uint64_t asked_gs;
+static uint8_t bytes[8192];
+static struct rmsg *posted;
+
+static struct dn dn;
+static struct engine_core core = {.dn = &dn};
+static struct capsule_port caps = {.core = &core};
+static struct capsule_conn conn[2];
+static struct xconn xc[2];
+
+/* ---- what is below and beside it ---- */
+
+uint64_t reactor_now_ns(const struct reactor *r)
+{
+	(void)r;
+	return now;
+}
+
+void reactor_timer_set(struct reactor *r, struct rtimer *t, uint64_t deadline_ns)
+{
+	(void)r;
+	t->deadline_ns = deadline_ns;
+}
+
+void reactor_timer_clear(struct reactor *r, struct rtimer *t)
+{
+	(void)r;
+	t->deadline_ns = 0;
+}
+
+void reactor_post(struct reactor *r, struct rmsg *m)
+{
+	(void)r;
+	assert_null(posted);
+	posted = m;
+}
+
+int verbs_memory_lend(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
+		      struct err *err)
+{
+	(void)v;
+	assert_ptr_equal(p, copy.p);
+	assert_int_equal(len, copy.size);
+	if (lend_rc < 0)
+		return err_set(err, lend_rc, "told to");
+	*ret = calloc(1, sizeof(**ret));
+	memories++;
+	return 0;
+}
+
+void verbs_memory_free(struct verbs_memory *m)
+{
+	if (!m)
+		return;
+	assert_int_equal(m->out, 0); /* all its windows are back */
+	memories--;
+	free(m);
+}
+
+uint32_t verbs_read_depth(const struct xconn *c)
+{
+	assert_true(c == &xc[0] || c == &xc[1]);
+	return agreed ? 16 : 0;
+}
+
+struct verbs_window *verbs_window_get(const struct verbs_memory *m, const struct xconn *c)
+{
+	(void)c;
+	for (unsigned i = 0; i < WINDOWS; i++)
+		if (!window[i].of) {
+			window[i].of = (struct verbs_memory *)(uintptr_t)m;
+			window[i].of->out++;
+			return &window[i];
+		}
+	return NULL;
+}
+
+struct xremote verbs_window_open(struct xconn *c, struct verbs_window *w, void *p, uint32_t len,
+				 enum verbs_right right)
+{
+	assert_true(c == &xc[0] || c == &xc[1]);
+	assert_int_equal(right, VERBS_PEER_READS);
+	assert_ptr_equal(p, copy.p);
+	assert_int_equal(len, CRC_AT + CRCS); /* and not what lies behind */
+	assert_false(w->open);
+	w->open = true;
+	w->rkey = 100 + ++opens;
+	return (struct xremote){(uintptr_t)p, w->rkey};
+}
+
+void verbs_window_close(struct xconn *c, struct verbs_window *w, struct xop *op)
+{
+	(void)c;
+	assert_true(w->open && !w->closing);
+	w->closing = op;
+	closes++;
+}
+
+static void give_back(struct verbs_window *w)
+{
+	w->of->out--;
+	*w = (struct verbs_window){0};
+}
+
+void verbs_window_put(struct verbs_window *w)
+{
+	assert_false(w->open);
+	give_back(w);
+}
+
+void verbs_window_revoke(struct verbs_window *w)
+{
+	revokes++;
+	give_back(w);
+}
+
+bool hot_copies_ask(struct hot_copies *h, struct hot_job *j)
+{
+	(void)h;
+	if (stopped)
+		return false;
+	asked[asks++] = j;
+	return true;
+}
+
+void hot_copy_put(struct hot_copy *c)
+{
+	assert_ptr_equal(c, &copy);
+	put_back++;
+}
+
+int dtp_block(struct engine_core *c, const Hd__BaseHeaderProto *m, struct token_access want,
+	      struct block *ret, struct block_pool **ret_pool, struct err *err)
+{
+	assert_ptr_equal(c, &core);
+	assert_int_equal(want.mode, HD__ACCESS_MODE_PROTO__READ);
+	if (token_rc < 0)
+		return err_set(err, token_rc, "no");
+	*ret = (struct block){(int64_t)m->block->blockid, asked_gs, 0};
+	*ret_pool = NULL;
+	return 0;
+}
+
+int link_send(struct capsule_peer_link *l, const struct capsule *m)
+{
+	(void)l;
+	said = *m;
+	return 0;
+}
+
+void link_refuse(struct capsule_peer_link *l, const char *why)
+{
+	(void)l, (void)why;
+	refusals++;
+}
+
+/* ---- the peers ---- */
+
+static void view_range(unsigned who, uint64_t id, uint64_t off, uint64_t len)
+{
+	Hd__OpReadBlockProto op = HD__OP_READ_BLOCK_PROTO__INIT;
+	Hd__ClientOperationHeaderProto h = HD__CLIENT_OPERATION_HEADER_PROTO__INIT;
+	Hd__BaseHeaderProto base = HD__BASE_HEADER_PROTO__INIT;
+	Hd__ExtendedBlockProto block = HD__EXTENDED_BLOCK_PROTO__INIT;
+	struct capsule m = {.type = CAPSULE_VIEW, .request_id = 7};
+	uint8_t *buf;
+	size_t n;
+
+	block.poolid = (char *)"BP-1";
+	block.blockid = id;
+	base.block = &block;
+	h.baseheader = &base;
+	h.clientname = (char *)"reader";
+	op.header = &h;
+	op.offset = off;
+	op.len = len;
+	assert_int_equal(pb_pack(&op, &buf, &n), 0);
+	m.view.op = (struct capsule_bytes){buf, (uint32_t)n};
+	said = (struct capsule){0};
+	capsule_view(&conn[who], &m);
+	free(buf);
+}
+
+static void view(unsigned who)
+{
+	view_range(who, 1, 0, LEN);
+}
+
+/* What the last answer was: 0 a view, else after how long it may be asked for again. */
+static int answered(void)
+{
+	const struct capsule_view *v = &said.view_reply.v;
+
+	assert_int_equal(said.type, CAPSULE_VIEW_REPLY);
+	assert_int_equal(said.request_id, 7);
+	return v->status ? (int)v->ms : 0;
+}
+
+static void run_jobs(int rc)
+{
+	for (unsigned i = 0; i < asks; i++) {
+		struct rmsg *m;
+
+		asked[i]->rc = asked[i]->wants ? rc : 0;
+		asked[i]->copy = asked[i]->wants && !rc ? &copy : NULL;
+		asked[i]->run(asked[i]);
+		m = posted;
+		posted = NULL;
+		m->fn(m);
+	}
+	asks = 0;
+}
+
+static void closed(int res)
+{
+	for (unsigned i = 0; i < WINDOWS; i++) {
+		struct xop *op = window[i].closing;
+
+		if (!op)
+			continue;
+		window[i].closing = NULL;
+		window[i].open = res < 0;
+		op->done(op, res);
+	}
+}
+
+static void turn(uint64_t ns)
+{
+	now += ns;
+	if (caps.hot_timer.deadline_ns && now >= caps.hot_timer.deadline_ns) {
+		caps.hot_timer.deadline_ns = 0;
+		caps.hot_timer.fire(&caps.hot_timer);
+	}
+}
+
+static void given(unsigned who)
+{
+	view(who);
+	if (asks)
+		run_jobs(0);
+	view(who);
+	assert_int_equal(answered(), 0);
+}
+
+static unsigned open_now(void)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < WINDOWS; i++)
+		n += window[i].open;
+	return n;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	now = 1000 * SECOND;
+	asks = memories = put_back = opens = closes = revokes = refusals = 0;
+	memset(window, 0, sizeof(window));
+	token_rc = lend_rc = 0;
+	agreed = true;
+	stopped = takes = false;
+	asked_gs = GS;
+	copy = (struct hot_copy){.p = bytes,
+				 .size = sizeof(bytes),
+				 .block = {1, GS, LEN},
+				 .crc_at = CRC_AT,
+				 .crc_len = CRCS,
+				 .bytes_per_crc = 512,
+				 .crc_type = CRC_CRC32C};
+	list_init(&caps.conns);
+	capsule_hot_init(&caps);
+	caps.hot_count = 0;
+	caps.hot_timer.deadline_ns = 0;
+	for (unsigned i = 0; i < 2; i++) {
+		conn[i] = (struct capsule_conn){.link = {.caps = &caps, .xc = &xc[i]}};
+		list_init(&conn[i].views);
+		list_add_tail(&caps.conns, &conn[i].in_caps);
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		capsule_views_lost(&conn[i].link);
+		capsule_views_free(&conn[i]);
+		assert_int_equal(conn[i].view_count, 0);
+	}
+	if (asks)
+		run_jobs(-ECANCELED);
+	capsule_hot_end(&caps);
+	assert_int_equal(memories, 0);
+	capsule_hot_free(&caps);
+	return (int)caps.hot_count;
+}
+
+/* ---- the cases ---- */
+
+static void a_view_is_of_the_copy_and_asked_for_again_until_it_is_there(void **state)
+{
+	const struct capsule_view *v = &said.view_reply.v;
+
+	(void)state;
+	view(0);
+	assert_int_equal(answered(), 50);
+	view(1);
+	assert_int_equal(answered(), 50);
+	assert_int_equal(asks, 1); /* once */
+	run_jobs(0);
+	view(0);
+	assert_int_equal(answered(), 0);
+	assert_true(v->crc_type == CRC_CRC32C && v->bytes_per_checksum == 512 && v->ms == 10000);
+	assert_true(v->data_addr == (uintptr_t)bytes && v->data_len == LEN);
+	assert_true(v->crc_addr == (uintptr_t)bytes + CRC_AT && v->crc_len == CRCS);
+	assert_int_equal(v->rkey, 101);
+	view(1);
+	assert_int_equal(answered(), 0);
+	assert_int_equal(v->rkey, 102); /* of its own */
+	view(0);
+	assert_int_equal(v->rkey, 101); /* the same again */
+	assert_int_equal(opens, 2);
+}
+
+static void it_ends_with_its_lease_and_not_before(void **state)
+{
+	(void)state;
+	given(0);
+	turn(9 * SECOND);
+	assert_int_equal(closes, 0);
+	view(0); /* ten more */
+	assert_int_equal(answered(), 0);
+	turn(9 * SECOND);
+	assert_int_equal(closes, 0);
+	turn(1 * SECOND);
+	assert_int_equal(closes, 1);
+	turn(1 * SECOND);
+	assert_int_equal(closes, 1);
+	view(0); /* it is just being closed */
+	assert_int_equal(answered(), 1000);
+	closed(0);
+	assert_int_equal(conn[0].view_count, 0);
+	assert_int_equal(window[0].of ? 1 : 0, 0);
+	view(0);
+	assert_int_equal(answered(), 0);
+	assert_int_equal(opens, 2);
+}
+
+static void who_gives_it_back_names_it(void **state)
+{
+	struct capsule m = {.type = CAPSULE_VIEW_END, .view_end = {102}};
+
+	(void)state;
+	given(0);
+	given(1);
+	capsule_view_end(&conn[0], &m); /* another one's */
+	assert_int_equal(closes, 0);
+	capsule_view_end(&conn[1], &m);
+	capsule_view_end(&conn[1], &m);
+	assert_int_equal(closes, 1);
+	closed(0);
+	assert_int_equal(open_now(), 1);
+}
+
+static void a_copy_that_is_over_goes_when_its_views_have_ended(void **state)
+{
+	(void)state;
+	given(0);
+	copy.over = true;
+	turn(2 * SECOND);
+	view(0);
+	assert_int_equal(answered(), 1000); /* not for longer */
+	view(1);
+	assert_int_equal(answered(), 1000);
+	assert_int_equal(closes, 0);
+	turn(7 * SECOND);
+	assert_int_equal(closes, 0);
+	turn(1 * SECOND);
+	assert_int_equal(closes, 1);
+	turn(1 * SECOND);
+	assert_int_equal(asks, 0); /* the window is not closed yet */
+	closed(0);
+	assert_int_equal(put_back, 0);
+	turn(1 * SECOND);
+	assert_int_equal(asks, 1);
+	view(0);
+	assert_int_equal(answered(), 1000);
+	run_jobs(0);
+	assert_true(put_back == 1 && memories == 0);
+	copy.over = false;
+	given(0); /* the new one */
+}
+
+static void nobodys_copy_is_let_go_of(void **state)
+{
+	(void)state;
+	given(0);
+	for (unsigned i = 0; i < 11; i++)
+		turn(SECOND);
+	closed(0);
+	for (unsigned i = 0; i < 58; i++)
+		turn(SECOND);
+	assert_int_equal(asks, 0);
+	turn(2 * SECOND);
+	assert_int_equal(asks, 1);
+	run_jobs(0);
+	assert_int_equal(put_back, 1);
+	turn(2 * SECOND);
+	assert_int_equal(caps.hot_timer.deadline_ns, 0); /* an idle node is woken by nothing */
+}
+
+static void with_its_connection_the_memory_is_kept_to_the_end(void **state)
+{
+	(void)state;
+	given(0);
+	given(1);
+	copy.over = true;
+	capsule_views_lost(&conn[0].link);
+	conn[0].link.xc = NULL;
+	assert_int_equal(revokes, 1);
+	turn(11 * SECOND);
+	assert_int_equal(closes, 1); /* of the other one */
+	capsule_views_lost(&conn[1].link);
+	conn[1].link.xc = NULL;
+	assert_int_equal(revokes, 2); /* it was not closed any more */
+	for (unsigned i = 0; i < WINDOWS; i++)
+		assert_null(window[i].of);
+	turn(60 * SECOND);
+	assert_int_equal(asks, 0); /* the queue pairs are there yet */
+	capsule_views_free(&conn[0]);
+	turn(SECOND);
+	assert_int_equal(asks, 0);
+	capsule_views_free(&conn[1]);
+	turn(SECOND);
+	assert_int_equal(asks, 1);
+}
+
+/* First the closing fails, then the connection is closed. */
+static void a_window_is_given_back_once(void **state)
+{
+	struct xop *op;
+
+	(void)state;
+	given(0);
+	turn(10 * SECOND);
+	assert_int_equal(closes, 1);
+	op = window[0].closing;
+	closed(-ECONNRESET);
+	assert_int_equal(conn[0].view_count, 1);
+	capsule_views_lost(&conn[0].link);
+	assert_int_equal(revokes, 1);
+	op->done(op, -ECONNRESET); /* or the other way round */
+	assert_int_equal(conn[0].view_count, 1);
+	capsule_views_free(&conn[0]);
+	assert_int_equal(revokes, 1);
+}
+
+static void who_may_not_read_it_gets_none(void **state)
+{
+	static const struct {
+		uint64_t off, len, gs;
+	} no[] = {{0, LEN + 1, GS}, {LEN, 1, GS}, {0, LEN, GS - 1}, {0, LEN, GS + 1}};
+
+	(void)state;
+	given(0);
+	for (unsigned i = 0; i < 4; i++) {
+		asked_gs = no[i].gs;
+		view_range(1, 1, no[i].off, no[i].len);
+		assert_int_equal(said.view_reply.v.status, DT_ERROR_UNSUPPORTED);
+		assert_int_equal(said.view_reply.v.ms, 0);
+	}
+	asked_gs = GS;
+	view_range(1, 1, UINT64_MAX, 2);
+	assert_int_equal(said.view_reply.v.status, DT_ERROR_INVALID);
+	token_rc = -EACCES;
+	view(1);
+	assert_int_equal(said.view_reply.v.status, DT_ERROR_ACCESS_TOKEN);
+	view(0); /* not for longer either */
+	assert_int_equal(said.view_reply.v.status, DT_ERROR_ACCESS_TOKEN);
+	turn(10 * SECOND);
+	assert_int_equal(closes, 1);
+	assert_int_equal(opens, 1);
+	token_rc = 0;
+	agreed = false;
+	view(1);
+	capsule_view_end(&conn[1], &(struct capsule){0});
+	assert_int_equal(refusals, 2);
+}
+
+static void there_are_no_more_than_the_limits(void **state)
+{
+	struct verbs_window *all[WINDOWS];
+
+	(void)state;
+	given(0);
+	for (unsigned i = 1; i < WINDOWS; i++) {
+		all[i] = &window[i];
+		window[i].of = window[0].of;
+	}
+	view(1);
+	assert_int_equal(answered(), 1000);
+	for (unsigned i = 1; i < WINDOWS; i++)
+		all[i]->of = NULL;
+	conn[1].view_count = CAPS_VIEWS_MAX;
+	view(1);
+	assert_int_equal(answered(), 1000);
+	conn[1].view_count = 0;
+	for (uint64_t id = 2; id < CAPS_HOT_MAX + 2; id++) {
+		view_range(1, id, 0, 1);
+		assert_int_equal(answered(), 50);
+	}
+	assert_int_equal(caps.hot_count, CAPS_HOT_MAX);
+	assert_int_equal(asks, CAPS_HOT_MAX - 1);
+}
+
+static void what_has_no_copy_is_not_asked_for_at_once_again(void **state)
+{
+	(void)state;
+	view(0);
+	run_jobs(-ENOSPC);
+	view(0);
+	assert_int_equal(answered(), 1000);
+	assert_int_equal(asks, 0);
+	for (unsigned i = 0; i < 6; i++)
+		turn(SECOND);
+	assert_int_equal(caps.hot_count, 0);
+	lend_rc = -ENOMEM;
+	view(0);
+	run_jobs(0);
+	assert_int_equal(put_back, 1); /* what is not registered is nobody's */
+	view(0);
+	assert_int_equal(answered(), 1000);
+	stopped = true;
+	view_range(0, 2, 0, 1);
+	assert_int_equal(answered(), 50);
+	assert_int_equal(caps.hot_count, 1);
+}
+
+int main(void)
+{
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(a_view_is_of_the_copy_and_asked_for_again_until_it_is_there),
+		CASE(it_ends_with_its_lease_and_not_before),
+		CASE(who_gives_it_back_names_it),
+		CASE(a_copy_that_is_over_goes_when_its_views_have_ended),
+		CASE(nobodys_copy_is_let_go_of),
+		CASE(with_its_connection_the_memory_is_kept_to_the_end),
+		CASE(a_window_is_given_back_once),
+		CASE(who_may_not_read_it_gets_none),
+		CASE(there_are_no_more_than_the_limits),
+		CASE(what_has_no_copy_is_not_asked_for_at_once_again),
+	};
+
+	return cmocka_run_group_tests_name("capsule_view", tests, NULL, NULL);
+}
