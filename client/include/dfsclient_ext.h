@@ -349,12 +349,15 @@ struct dfs_counters {
 	uint64_t read_local;
 	uint64_t local_fallbacks;  /* times such a read went on by the network */
 	uint64_t short_group_data; /* how many units of the last short group hold data */
-	/* of read_rdma: copied from memory of the library to the caller's. What goes straight to
-	 * registered memory (dfs_mem_register()) is not */
+	/* of read_rdma and read_onesided: copied from memory of the library to the caller's. What
+	 * goes straight to registered memory (dfs_mem_register()) is not */
 	uint64_t read_rdma_copied;
 	/* bytes that were copied into memory of the library on their way to RDMA: all of
 	 * written_rdma, but what dfs_write_lent() gave from registered memory */
 	uint64_t write_rdma_copied;
+	/* payload bytes of cached blocks, read from the memory of their nodes by RDMA, with which
+	 * the nodes' processors had nothing to do */
+	uint64_t read_onesided;
 };
 
 DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret);

@@ -131,6 +131,7 @@ static void add_counters(struct dfs_counters *sum, const struct user *user)
 	sum->read_tcp += c.read_tcp;
 	sum->read_rdma += c.read_rdma;
 	sum->read_local += c.read_local;
+	sum->read_onesided += c.read_onesided;
 	sum->local_fallbacks += c.local_fallbacks;
 	sum->pipeline_recoveries += c.pipeline_recoveries;
 	sum->read_failovers += c.read_failovers;

@@ -63,8 +63,11 @@ static void print_library(struct mount *m, FILE *f)
 		"dfs_fuse_data_bytes_total{direction=\"written\",transport=\"rdma\"} %" PRIu64 "\n"
 		"dfs_fuse_data_bytes_total{direction=\"read\",transport=\"tcp\"} %" PRIu64 "\n"
 		"dfs_fuse_data_bytes_total{direction=\"read\",transport=\"rdma\"} %" PRIu64 "\n"
-		"dfs_fuse_data_bytes_total{direction=\"read\",transport=\"local\"} %" PRIu64 "\n",
-		c.written_tcp, c.written_rdma, c.read_tcp, c.read_rdma, c.read_local);
+		"dfs_fuse_data_bytes_total{direction=\"read\",transport=\"local\"} %" PRIu64 "\n"
+		"dfs_fuse_data_bytes_total{direction=\"read\",transport=\"onesided\"} %" PRIu64
+		"\n",
+		c.written_tcp, c.written_rdma, c.read_tcp, c.read_rdma, c.read_local,
+		c.read_onesided);
 	counter(f, "dfs_fuse_pipeline_recoveries_total", "data nodes that failed under a writer",
 		c.pipeline_recoveries);
 	counter(f, "dfs_fuse_read_failovers_total", "replicas given up by a reader",

@@ -515,6 +515,7 @@ DFS_API void dfs_get_counters(struct dfs *fs, struct dfs_counters *ret)
 		.read_rdma_copied = count_get(&c->read_rdma_copied),
 		.write_rdma_copied = count_get(&c->write_rdma_copied),
 		.read_local = count_get(&c->read[2]),
+		.read_onesided = count_get(&c->read[3]),
 		.local_fallbacks = count_get(&c->local_fallbacks),
 		.pipeline_recoveries = count_get(&c->pipeline_recoveries),
 		.read_failovers = count_get(&c->read_failovers),

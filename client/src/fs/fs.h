@@ -35,7 +35,7 @@
 #include "common/rpc/queue.h"
 
 struct counters {                                 /* relaxed: nobody orders anything by them */
-	atomic_uint_fast64_t written[2], read[3]; /* tcp, rdma; local */
+	atomic_uint_fast64_t written[2], read[4]; /* tcp, rdma; local, onesided */
 	atomic_uint_fast64_t pipeline_recoveries, read_failovers, checksum_errors, rdma_fallbacks,
 		read_rdma_copied, write_rdma_copied, read_decoded, read_hedges, short_groups,
 		local_fallbacks;

@@ -226,9 +226,12 @@ static int conf_rdma(const struct conf *c, struct settings *ret, struct err *err
 {
 	static const struct choice modes[] = {
 		{"auto", RDMA_AUTO}, {"require", RDMA_REQUIRE}, {"off", RDMA_OFF}, {0}};
-	int mode = 0, rc = conf_choice(c, "dfs.client.rdma", modes, &mode, err);
+	static const struct choice onesided[] = {{"auto", true}, {"off", false}, {0}};
+	int mode = 0, views = 0, rc = conf_choice(c, "dfs.client.rdma", modes, &mode, err);
 
 	ret->rdma = (enum rdma_mode)mode;
+	rc = rc ?: conf_choice(c, "dfs.rdma.onesided", onesided, &views, err);
+	ret->onesided = views;
 	rc = rc ?: verbs_tuning_read(c, &ret->rdma_tuning, err);
 	rc = rc ?: verbs_polling_read(c, &ret->rdma_spin_us, err);
 	rc = rc ?: conf_size(c, "dfs.rdma.eager.limit", 0, &ret->eager_limit, err);

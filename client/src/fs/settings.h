@@ -60,6 +60,7 @@ struct settings {
 	/* dfs.rdma.traffic.class, .ack.timeout, .retries, .relaxed.ordering */
 	struct verbs_tuning rdma_tuning;
 	int32_t rdma_spin_us;   /* of its reactor */
+	bool onesided;          /* dfs.rdma.onesided is auto */
 	enum ec_flush ec_flush; /* dfs.client.ec.flush */
 	bool ec_without_parity; /* dfs.client.ec.without.parity is allow */
 	/* dfs.client.write.exclude.nodes.cache.expiry.interval.millis */

@@ -372,7 +372,9 @@ static bool wants_ahead(struct reader *r)
  * copied from what has come ahead. */
 static bool may_go_straight(struct reader *r, const void *buf, size_t asked, size_t len)
 {
-	return asked >= STRAIGHT_LEAST && (!r->seq.way || r->seq.way == 1 + stream_rdma.counter) &&
+	return asked >= STRAIGHT_LEAST &&
+	       (!r->seq.way || r->seq.way == 1 + stream_rdma.counter ||
+		r->seq.way == 1 + STREAM_ONESIDED) &&
 	       stream_is_registered(r->fs, buf, len);
 }
 

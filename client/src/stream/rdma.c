@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/src/stream/rdma_internal.h"
+#include "client/src/stream/rdma_view.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -57,7 +58,7 @@ void rdma_run(struct rdma *r, struct rtask *t, void (*run)(struct rtask *t))
 
 /* ---- connections; all on the reactor ---- */
 
-static void conn_put(struct rconn *c)
+void rdma_conn_put(struct rconn *c)
 {
 	if (--c->refs > 0)
 		return;
@@ -98,7 +99,7 @@ static void conn_lost(struct rconn *c, int rc, const char *why)
 		return;
 	if (c->state == RC_CONNECTING)
 		not_again_soon(c->rdma, &c->addr);
-	if (rc != -ECANCELED)
+	if (rc != -ECANCELED && rc != -EAGAIN)
 		rails_failed(&c->rdma->rails, c->rail, clock_mono_ns());
 	rails_put(&c->rdma->rails, c->rail);
 	c->rail = NULL;
@@ -108,6 +109,7 @@ static void conn_lost(struct rconn *c, int rc, const char *why)
 	list_del(&c->link);
 	if (c->tells) /* before its windows are made anew for others */
 		xconn_give_up(x);
+	rdma_views_lost(c);
 	list_for_each (l, &c->calls) {
 		struct rcall *k = container_of(l, struct rcall, link);
 
@@ -115,14 +117,18 @@ static void conn_lost(struct rconn *c, int rc, const char *why)
 			k->on_lost(k, rc, c->why);
 	}
 	c->x = NULL;
-	xconn_close(x); /* ops in flight come back */
-	conn_put(c);    /* the list's */
+	xconn_close(x);   /* ops in flight come back */
+	rdma_conn_put(c); /* the list's */
 }
 
 static void dispatch(struct rconn *c, const struct capsule *m)
 {
 	if (m->type == CAPSULE_ERROR) {
 		conn_lost(c, -ECONNRESET, "the data node ended the connection");
+		return;
+	}
+	if (m->type == CAPSULE_VIEW_REPLY) {
+		rdma_view_reply(c, m);
 		return;
 	}
 	list_for_each (l, &c->calls) {
@@ -162,7 +168,7 @@ static bool conn_step(struct rop *op)
 	c->refs++; /* what is received may end the last call */
 	while (c->state == RC_UP && !c->receiving)
 		receive(c);
-	conn_put(c);
+	rdma_conn_put(c);
 	return false;
 }
 
@@ -174,7 +180,7 @@ static void on_received(struct xop *op, int res)
 	c->received = res ? res : -ECONNRESET;
 	if (c->state == RC_UP)
 		reactor_ready(c->rdma->reactor, &c->rop);
-	conn_put(c);
+	rdma_conn_put(c);
 }
 
 static void on_connected(struct xop *op, int res)
@@ -190,7 +196,7 @@ static void on_connected(struct xop *op, int res)
 		set_state(c, RC_UP);
 		reactor_ready(c->rdma->reactor, &c->rop);
 	}
-	conn_put(c);
+	rdma_conn_put(c);
 }
 
 static struct rconn *conn_new(struct rdma *r, const struct net_addr *addr, uint64_t deadline_ns,
@@ -209,6 +215,7 @@ static struct rconn *conn_new(struct rdma *r, const struct net_addr *addr, uint6
 	c->recv_op.done = on_received;
 	rop_init(&c->rop, conn_step, NULL); /* never over by itself */
 	list_init(&c->calls);
+	list_init(&c->views);
 	list_init(&c->link);
 	c->rail = rails_get(&r->rails, addr, clock_mono_ns());
 	*ret_rc = verbs_connect(r->verbs, c->rail ? rails_addr(c->rail) : addr, deadline_ns,
@@ -308,7 +315,7 @@ static void end_run(struct rtask *t)
 	list_del(&s->call->link);
 	s->call->conn = NULL;
 	c->used_ns = clock_mono_ns();
-	conn_put(c);
+	rdma_conn_put(c);
 }
 
 /* 0, or why the connection of @call did not come up, or is down again: then nobody else tells. */
@@ -333,6 +340,7 @@ int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadli
 	struct call_task s = {.addr = node, .deadline_ns = deadline_ns, .call = call};
 	char text[NET_TEXT_MAX];
 	struct err why = ERR_INIT;
+	bool less = false;
 	int rc;
 
 	list_init(&call->link);
@@ -345,13 +353,16 @@ int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadli
 		rc = await_conn(r, call);
 		if (rc == 0)
 			return 0;
-		if (!why.rc)
+		if (!why.rc || why.rc == -EAGAIN)
 			err_set(&why, rc, "data node %s: no RDMA connection: %s",
 				net_text(node, text), call->conn->why);
 		rdma_call_end(r, call);
 		list_init(&call->link);
-		/* another address may do; else one that stands */
-		s.up_only = tries >= VERBS_RAILS || !rails_unused(&r->rails, node, clock_mono_ns());
+		/* another address may do, or, at a node that is too old for what was offered, less
+		 * of it; else one that stands */
+		less = rc == -EAGAIN && !less;
+		s.up_only = !less && (tries >= VERBS_RAILS ||
+				      !rails_unused(&r->rails, node, clock_mono_ns()));
 		s.deadline_ns = clock_mono_ns() + patience_ns;
 		rdma_run(r, &s.t, start_run);
 		if (s.rc < 0)
@@ -404,7 +415,7 @@ static int send_with(struct rcall *c, struct rsend *s, struct capsule *m, const 
 	assert(!s->busy);
 	if (c->conn->state != RC_UP)
 		return -ECONNRESET;
-	m->request_id = c->id;
+	m->request_id = m->type == CAPSULE_VIEW_END ? 0 : c->id;
 	n = capsule_encode(m, c->conn->x->max_message, s->buf);
 	if (n < 0)
 		return (int)n;
@@ -473,7 +484,7 @@ static void on_gone(struct xconn *x)
 		if (k->on_gone)
 			k->on_gone(k);
 	}
-	conn_put(c);
+	rdma_conn_put(c);
 }
 
 struct xremote rdma_window_open(struct rcall *call, struct verbs_window *w, void *p, uint32_t len,
@@ -554,6 +565,7 @@ static void setup_run(struct rtask *t)
 				     .pool = t->rdma->pool,
 				     .active = true,
 				     .peer_may_write = true,
+				     .features = t->rdma->onesided ? VERBS_ONESIDED : 0,
 				     .tuning = &t->rdma->tuning};
 
 	s->rc = verbs_new(t->rdma->reactor, &o, &t->rdma->verbs, s->err);
@@ -593,6 +605,7 @@ static void rdma_init(struct rdma *r, const struct settings *set)
 	pthread_cond_init(&r->changed, NULL);
 	pthread_cond_init(&r->mem_gone, NULL);
 	r->tuning = set->rdma_tuning;
+	r->onesided = set->onesided;
 	rails_init(&r->rails, !r->tuning.use_rails);
 }
 

@@ -13,6 +13,8 @@
 #define BUFS (BUFS_1M + BUFS_64K)
 #define BUF_SMALL (64u << 10)
 
+#define LIARS 64u /* power of two */
+
 enum rconn_state { RC_CONNECTING, RC_UP, RC_LOST };
 
 struct rconn {
@@ -33,7 +35,9 @@ struct rconn {
 	uint64_t used_ns;  /* when its last call ended */
 	int received;      /* bytes in buf, or -errno; 0: none */
 	bool receiving;
-	bool tells; /* its calls are told when the queue pair is gone */
+	bool tells;        /* its calls are told when the queue pair is gone */
+	struct list views; /* rdma_view.c, as these are */
+	uint32_t view_count, reads;
 	uint8_t buf[VERBS_MESSAGE_MAX];
 };
 
@@ -45,6 +49,9 @@ struct rdma {
 	struct rails rails;
 	struct list conns;
 	struct list quarantine;
+	bool onesided; /* dfs.rdma.onesided is auto */
+	/* until when a node is not asked for views, by a hash of its address */
+	uint64_t liars[LIARS];
 	uint64_t eager_limit;     /* dfs.rdma.eager.limit, or EAGER_AUTO */
 	double copy_bytes_per_ns; /* memcpy between cold slots */
 	struct list holders;
@@ -69,6 +76,17 @@ struct quarantine {
 
 /** At the end, or when its time is over. */
 void rdma_quarantine_over(struct rtimer *t);
+/** It may be the last reference. */
+void rdma_conn_put(struct rconn *c);
+static inline uint32_t rdma_liar_slot(const struct net_addr *a)
+{
+	uint32_t h = 2166136261u;
+
+	for (socklen_t i = 0; i < a->len; i++)
+		h = (h ^ ((const uint8_t *)&a->sa)[i]) * 16777619u;
+	return (h ^ h >> 16) & (LIARS - 1);
+}
+struct verbs_memory *rdma_memory_verbs(const struct rmem *m);
 /** All windows are back. */
 void rdma_memories_fini(struct rdma *r);
 /** Before the reactor has the pool, and after the reactor. */

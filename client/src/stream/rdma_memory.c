@@ -221,6 +221,11 @@ void rdma_memory_put(struct rmem *m)
 		verbs_memory_free_later(m->verbs, buffer_gone, m);
 }
 
+struct verbs_memory *rdma_memory_verbs(const struct rmem *m)
+{
+	return m->verbs; /* in use: it stays */
+}
+
 struct verbs_window *rdma_window_get(const struct rcall *c, struct rmem *m)
 {
 	return c->conn->state == RC_UP ? verbs_window_get(m->verbs, c->conn->x) : NULL;

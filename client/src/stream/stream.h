@@ -28,6 +28,9 @@
 struct block_stream;
 struct rmem;
 
+/* counter of what was read over RDMA without the node's doing: rdma_view.h */
+#define STREAM_ONESIDED 3
+
 /* Embedded first in a transport's own struct. */
 struct wstream {
 	const struct block_stream *ops;

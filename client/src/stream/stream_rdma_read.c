@@ -8,6 +8,7 @@
 #include "client/src/stream/dtp.h"
 #include "client/src/stream/stream_rdma_read_internal.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/wire/dt.h"
 #include "common/wire/pb.h"
 
@@ -32,13 +33,13 @@ static bool is_sending(const struct rdma_r *r)
 	return busy;
 }
 
-/* A node may write to the caller's memory. With the lock held. */
+/* A node may write to the caller's memory, or a READ of ours does. With the lock held. */
 static bool is_exposed(const struct rdma_r *r)
 {
 	bool exposed = false;
 
 	for (uint32_t i = 0; i < READ_SLOTS; i++)
-		exposed |= r->slot[i].exposed;
+		exposed |= r->slot[i].exposed || r->slot[i].pulling;
 	return exposed;
 }
 
@@ -156,6 +157,7 @@ static ssize_t take(struct rdma_r *r, void *buf, size_t len, struct err *err)
 
 	if (rc < 0)
 		return rc;
+	r->base.counter = s->onesided ? STREAM_ONESIDED : stream_rdma.counter;
 	if (len > left)
 		len = (size_t)left;
 	from = bytes_of(s) + (r->at - s->first);
@@ -206,17 +208,40 @@ static bool come(struct rdma_r *r)
 	return r->reading;
 }
 
+/* What was READ does not fit its CRCs: perhaps the replica is well, and the node is asked. */
+static void ask_instead(struct rdma_r *r)
+{
+	bool post;
+
+	pthread_mutex_lock(&r->m.lock);
+	r->reading = false;
+	slot_of(r, r->tail)->answered = false;
+	r->distrusts = true;
+	post = claim_msg(r);
+	pthread_mutex_unlock(&r->m.lock);
+	if (post)
+		reactor_post(rdma_reactor(r->rdma), &r->msg);
+}
+
+/* 0: it is asked for again. */
 static ssize_t take_some(struct rdma_r *r, void *buf, size_t len, struct err *err)
 {
+	const bool onesided = slot_of(r, r->tail)->onesided;
 	const ssize_t n = take(r, buf, len, err);
 
+	if (n < 0 && onesided) {
+		log_warn("op=view node=%s: %s; the node is asked for it", r->peer, err->text);
+		err_reset(err);
+		ask_instead(r);
+		return 0;
+	}
 	took(r, n);
 	return n;
 }
 
-ssize_t rdma_r_read(struct rstream *rs, void *buf, size_t len, struct err *err)
+/* As rdma_r_read(), or 0: it is asked for again. */
+static ssize_t read_once(struct rdma_r *r, void *buf, size_t len, struct err *err)
 {
-	struct rdma_r *r = container_of(rs, struct rdma_r, base);
 	const uint64_t timeout = stream_timeout_ns(r->fs, 0);
 	uint64_t deadline = clock_mono_ns() + timeout;
 	bool there, waited = false;
@@ -233,6 +258,17 @@ ssize_t rdma_r_read(struct rstream *rs, void *buf, size_t len, struct err *err)
 	r->reading = there;
 	pthread_mutex_unlock(&r->m.lock);
 	return there ? take_some(r, buf, len, err) : no_answer(r, err);
+}
+
+ssize_t rdma_r_read(struct rstream *rs, void *buf, size_t len, struct err *err)
+{
+	struct rdma_r *r = container_of(rs, struct rdma_r, base);
+	ssize_t n;
+
+	do
+		n = read_once(r, buf, len, err);
+	while (n == 0);
+	return n;
 }
 
 ssize_t rdma_r_try(struct rstream *rs, void *buf, size_t len, struct err *err)
@@ -304,6 +340,7 @@ int rdma_open_read(struct dfs *fs, const struct read_setup *setup, struct rstrea
 	node_text(node->id, r->peer);
 	r->at = r->asked = r->from = setup->offset;
 	r->dest = setup->dest;
+	r->cached = setup->node < setup->lb->n_iscached && setup->lb->iscached[setup->node];
 	r->end = setup->offset + setup->len;
 	r->bpc = fs->defaults.bytes_per_checksum ?: 512;
 	r->block = read_block(setup);

@@ -2,9 +2,10 @@
 #pragma once
 
 /**
- * stream_rdma_read_internal - a read over RDMA: shared by stream_rdma_read.c (the caller's side)
- * and stream_rdma_read_requests.c (the reactor's)
+ * stream_rdma_read_internal - a read over RDMA: shared by stream_rdma_read.c (the caller's side),
+ * stream_rdma_read_requests.c (the reactor's) and stream_rdma_read_view.c (one-sided)
  */
+#include "client/src/stream/rdma_view.h"
 #include "client/src/stream/stream_rdma_internal.h"
 
 #define READ_SLOTS 3u /* requests under way */
@@ -24,6 +25,12 @@ struct rslot {
 	uint32_t made_for; /* bytes per checksum */
 	bool asked;        /* [R] writes, under meeting.lock: the node may write to the slots */
 	bool cancelled;    /* [R] */
+	/* [R] we READ it ourselves: these are under way, and so many of them; one has failed */
+	struct rview_read read_data, read_crcs;
+	uint32_t parts;
+	bool failed;
+	bool pulling;  /* [R] writes, under meeting.lock: they are */
+	bool onesided; /* it was read so */
 	bool answered;
 	int status;
 	uint8_t crc_type;
@@ -53,8 +60,10 @@ struct rdma_r {
 	uint64_t at;      /* next byte for the caller */
 	uint64_t used_ns; /* when the caller was here, or bytes came */
 	uint32_t tail;
-	bool reading;     /* the caller looks at slot[tail], or sleeps till it can */
-	bool verified;    /* CRCs of the oldest were checked */
+	bool reading;  /* the caller looks at slot[tail], or sleeps till it can */
+	bool verified; /* CRCs of the oldest were checked */
+	/* what was read one-sided does not fit its CRCs: the node is to be asked instead */
+	bool distrusts;
 	bool parked;      /* slots are given back, nothing is asked for till the caller comes */
 	bool posted;      /* msg is on its way, */
 	bool stop_posted; /* and stop_msg */
@@ -66,6 +75,7 @@ struct rdma_r {
 	uint32_t next, freed; /* requests below `freed` have given their slots back */
 	uint32_t bpc;         /* the block's bytes per checksum, as far as is known */
 	bool learned, dropping, closed;
+	bool cached;   /* the NameNode says that the node has the block cached */
 	bool stopped;  /* what is dropped is cancelled, too */
 	uint32_t drop; /* while dropping: it and later requests are made again */
 	uint64_t drop_at;
@@ -91,7 +101,15 @@ struct r_task {
 	bool dry; /* there was no slot */
 };
 
+/* stream_rdma_read_view.c */
+/** [R] The request is made, and the node not asked. False: it is to be. */
+bool rdma_r_view(struct rslot *s);
+
 /* stream_rdma_read_requests.c */
+/** [R] The answer to @s is there, or it has to be asked for again. */
+void rdma_r_settle(struct rslot *s);
+/** [R] @arg: struct rslot. Its OpReadBlockProto. */
+int rdma_r_pack(void *arg, uint8_t **ret, size_t *ret_len);
 /** All but the buffers of requests is zero then, and what is called back is set. */
 void rdma_r_init(struct rdma_r *r);
 /** struct r_task: ask for what there are slots for; ->dry: there were none. */

@@ -122,8 +122,7 @@ static uint32_t number_of(const struct rdma_r *r, const struct rslot *s)
 	return i;
 }
 
-/* The answer to @s is there, or it has to be asked for again. */
-static void settle(struct rslot *s)
+void rdma_r_settle(struct rslot *s)
 {
 	struct rdma_r *r = s->r;
 	const uint32_t number = number_of(r, s);
@@ -160,7 +159,7 @@ static void r_on_shut(struct xop *op, int res)
 	verbs_window_put(s->window);
 	s->window = NULL;
 	cover(s);
-	settle(s);
+	rdma_r_settle(s);
 }
 
 static void r_on_gone(struct rcall *c)
@@ -173,7 +172,7 @@ static void r_on_capsule(struct rcall *c, const struct capsule *m)
 	struct rslot *s = container_of(c, struct rslot, call);
 	struct rdma_r *r = s->r;
 
-	if (!s->asked || s->shutting ||
+	if (!s->asked || s->shutting || s->pulling ||
 	    (m->type != CAPSULE_READ_REPLY && m->type != CAPSULE_CLOSED))
 		return; /* what was answered is the caller's */
 	s->again = wants_room(s, m);
@@ -187,7 +186,7 @@ static void r_on_capsule(struct rcall *c, const struct capsule *m)
 	if (s->window)
 		rdma_window_close(c, s->window, &s->shut);
 	else
-		settle(s);
+		rdma_r_settle(s);
 }
 
 /* What the next request was to have. */
@@ -226,7 +225,8 @@ static void cancel_request(struct rslot *s)
 {
 	struct capsule m = {.type = CAPSULE_CANCEL};
 
-	if (!s->asked || s->shutting || s->cancelled || s->send.busy)
+	/* a READ of ours ends by itself */
+	if (!s->asked || s->shutting || s->pulling || s->cancelled || s->send.busy)
 		return;
 	s->cancelled = true;
 	(void)rdma_send(&s->call, &s->send, &m); /* a lost connection is told */
@@ -245,8 +245,9 @@ static void r_on_sent(struct rsend *send)
 	look_again(r);
 }
 
-static int pack_read(const struct rslot *s, uint8_t **ret, size_t *ret_len)
+int rdma_r_pack(void *arg, uint8_t **ret, size_t *ret_len)
 {
+	const struct rslot *s = arg;
 	Hd__OpReadBlockProto op = HD__OP_READ_BLOCK_PROTO__INIT;
 	struct dtp_header h;
 
@@ -296,7 +297,7 @@ static void send_request(struct rslot *s)
 	int rc = -ECONNRESET;
 
 	if (max)
-		rc = pack_read(s, &op, &len);
+		rc = rdma_r_pack(s, &op, &len);
 	if (!rc && !capsule_read_fits(len, max)) /* asked before a window is open */
 		rc = -EMSGSIZE;
 	if (!rc) {
@@ -428,7 +429,13 @@ static void make_request(struct rdma_r *r)
 		rdma_call_join(&s->call, &r->slot[0].call);
 	else
 		rdma_call_renew(&s->call);
-	send_request(s);
+	s->onesided = false;
+	if (!rdma_r_view(s))
+		send_request(s);
+	else if (s->window) { /* nobody else is to write */
+		verbs_window_put(s->window);
+		s->window = NULL;
+	}
 }
 
 static void on_wait_over(struct rtimer *t)
@@ -495,14 +502,24 @@ static bool r_step(struct rop *op)
 static void r_turn(struct rmsg *msg)
 {
 	struct rdma_r *r = container_of(msg, struct rdma_r, msg);
+	bool distrusts;
 	uint32_t tail;
+	uint64_t at;
 
 	pthread_mutex_lock(&r->m.lock);
 	r->posted = false;
 	tail = r->tail;
+	at = r->at;
+	distrusts = r->distrusts;
+	r->distrusts = false;
 	pthread_mutex_unlock(&r->m.lock);
 	for (; r->freed != tail; r->freed++)
 		give_back(slot_of(r, r->freed));
+	if (distrusts) {
+		r->cached = false;
+		rdma_view_distrust(&r->slot[0].call, &r->block);
+		drop_from(r, tail, at);
+	}
 	ask_more(r, true);
 }
 
@@ -536,7 +553,7 @@ void rdma_r_release_run(struct rtask *t)
 		} else {
 			give_back(s);
 		}
-		if (s->send.busy)
+		if (s->send.busy || s->pulling)
 			rdma_give_up(&s->call);
 	}
 	list_del(&r->rop.ready_link);

@@ -1,0 +1,662 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks that are read from a node's memory; the node and the device are played. What must hold: a
+ * view is asked for where the NameNode says that the block is cached, once for all who read it; it
+ * is used while its lease lasts, less three seconds, and no longer; what a node says wrongly, of
+ * bytes, lengths, keys or times, costs an ordinary read, and no replica is blamed for it; no more
+ * READs are under way than the connection takes, and memory is not let go of while one is. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "client/include/dfsclient.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/wire/dt.h"
+#include "hdfs.pb-c.h"
+
+#include "client/src/stream/rdma_internal.h"
+#include "client/src/stream/stream_rdma_read_internal.h"
+#include "client/src/stream/stream_rdma_test_fixture.h"
+
+#define RKEY 77u
+#define PIECE (64u << 10)
+
+static atomic_uint views, ends, reads, in_flight, most_in_flight; /* capsules; READs */
+static atomic_uint depth;
+static atomic_uint refused; /* of the views: a time to wait, or 0: it is given */
+static struct capsule_view given;
+static atomic_bool holds, damages, breaks, silent;
+static uint32_t ended_key;
+static uint64_t last_read_ns;
+
+/* ---- the device ---- */
+
+struct held {
+	struct rmsg msg;
+	struct xop *op;
+	int res;
+};
+static struct held *all_held[64];
+static unsigned held_count;
+
+uint32_t __wrap_verbs_read_depth(const struct xconn *c);
+uint32_t __wrap_verbs_read_depth(const struct xconn *c)
+{
+	assert_ptr_equal(c, &conn);
+	return depth;
+}
+
+static void read_done(struct rmsg *m)
+{
+	struct held *h = container_of(m, struct held, msg);
+
+	in_flight--;
+	h->op->done(h->op, h->res);
+	free(h);
+}
+
+static void loses(struct rmsg *m)
+{
+	struct xop *op = receiving;
+
+	(void)m;
+	receiving = NULL;
+	if (op)
+		op->done(op, -EPROTO);
+}
+
+static struct rmsg losing = {.fn = loses};
+
+/* Not beyond what the view is of. */
+static void check_range(struct xremote from, uint32_t len)
+{
+	const bool data =
+		from.addr >= given.data_addr && from.addr + len <= given.data_addr + given.data_len;
+	const bool crc =
+		from.addr >= given.crc_addr && from.addr + len <= given.crc_addr + given.crc_len;
+
+	assert_true(len && (data || crc));
+	assert_int_equal(from.rkey, RKEY);
+}
+
+static void read_to(struct xremote from, uint8_t *to, uint32_t len, struct xop *op)
+{
+	struct held *h = calloc(1, sizeof(*h));
+	const bool data = from.addr < given.crc_addr || from.addr >= given.crc_addr + given.crc_len;
+
+	check_range(from, len);
+	reads++;
+	last_read_ns = clock_mono_ns();
+	if (++in_flight > most_in_flight)
+		most_in_flight = in_flight;
+	h->op = op;
+	h->msg.fn = read_done;
+	h->res = breaks ? -EPROTO : (int)len;
+	memcpy(to, (const void *)(uintptr_t)from.addr, len);
+	if (damages && data)
+		to[len / 2] ^= 1;
+	if (holds)
+		all_held[held_count++] = h;
+	else
+		reactor_post(conn.reactor, &h->msg);
+	if (breaks && !losing.next)
+		reactor_post(conn.reactor, &losing);
+}
+
+static void view_pull(struct xconn *c, struct xremote from, struct slot *slot, uint32_t off,
+		      uint32_t len, struct xop *op)
+{
+	assert_ptr_equal(c, &conn);
+	assert_true(off == 0 && len <= slot->size);
+	read_to(from, slot->data, len, op);
+}
+
+static bool has_memory;
+struct verbs_window {
+	struct list link;
+};
+static struct verbs_window the_window;
+static unsigned windows_out;
+
+int __wrap_verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
+			    struct err *err);
+void __wrap_verbs_memory_free(struct verbs_memory *m);
+struct verbs_window *__wrap_verbs_window_get(const struct verbs_memory *m, const struct xconn *c);
+void __wrap_verbs_window_put(struct verbs_window *w);
+bool __wrap_verbs_read(struct xconn *c, struct xremote from, const struct verbs_memory *m, void *to,
+		       uint32_t len, struct xop *op);
+
+int __wrap_verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
+			    struct err *err)
+{
+	(void)v, (void)p, (void)len, (void)err;
+	*ret = calloc(1, 1);
+	return 0;
+}
+
+void __wrap_verbs_memory_free(struct verbs_memory *m)
+{
+	free(m);
+}
+
+struct verbs_window *__wrap_verbs_window_get(const struct verbs_memory *m, const struct xconn *c)
+{
+	(void)m, (void)c;
+	windows_out++;
+	return &the_window;
+}
+
+void __wrap_verbs_window_put(struct verbs_window *w)
+{
+	assert_ptr_equal(w, &the_window);
+	windows_out--;
+}
+
+bool __wrap_verbs_read(struct xconn *c, struct xremote from, const struct verbs_memory *m, void *to,
+		       uint32_t len, struct xop *op)
+{
+	assert_ptr_equal(c, &conn);
+	assert_non_null(m);
+	if (has_memory)
+		read_to(from, to, len, op);
+	return has_memory;
+}
+
+static void let_go(struct rtask *t)
+{
+	(void)t;
+	holds = false;
+	for (unsigned i = 0; i < held_count; i++)
+		reactor_post(conn.reactor, &all_held[i]->msg);
+	held_count = 0;
+}
+
+/* ---- the node ---- */
+
+static void view_send(struct xconn *c, const struct iovec *iov, int n, struct xop *op)
+{
+	struct capsule m, r = {.type = CAPSULE_VIEW_REPLY};
+
+	assert_int_equal(capsule_decode(iov->iov_base, (uint32_t)iov->iov_len, NULL, 0, &m), 0);
+	if (m.type == CAPSULE_VIEW) {
+		views++;
+		r.request_id = m.request_id;
+		r.view_reply.v = given;
+		r.view_reply.text = (struct capsule_bytes){"", 0};
+		if (refused)
+			r.view_reply.v =
+				(struct capsule_view){.status = DT_ERROR_UNSUPPORTED,
+						      .ms = refused == UINT32_MAX ? 0 : refused};
+		if (!silent) {
+			said[all_said % REQUESTS] = r;
+			if (all_said++ == first_said)
+				reactor_post(conn.reactor, &saying);
+		}
+	} else if (m.type == CAPSULE_VIEW_END) {
+		ends++;
+		ended_key = m.view_end.rkey;
+	} else {
+		fake_send(c, iov, n, op);
+		return;
+	}
+	op->done(op, (int)iov->iov_len);
+}
+
+static const struct xport_ops view_ops = {.name = "fake",
+					  .messages = true,
+					  .send = view_send,
+					  .recv = fake_recv,
+					  .pull = view_pull,
+					  .close = fake_close};
+
+/* ---- the program ---- */
+
+static struct rstream *open_with(uint64_t block_id, bool cached, uint64_t at, uint64_t len,
+				 void *dest)
+{
+	static Hd__DatanodeIDProto id = HD__DATANODE_IDPROTO__INIT;
+	static Hd__DatanodeInfoProto info = HD__DATANODE_INFO_PROTO__INIT, *locs = &info;
+	static Hd__ExtendedBlockProto b = HD__EXTENDED_BLOCK_PROTO__INIT;
+	static Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	static protobuf_c_boolean is_cached;
+	const struct read_setup s = {.lb = &lb, .offset = at, .len = len, .dest = dest};
+	struct rstream *ret = NULL;
+	struct err err = ERR_INIT;
+
+	id.ipaddr = "127.0.0.1";
+	id.hostname = id.datanodeuuid = b.poolid = "";
+	id.xferport = 1;
+	info.id = &id;
+	b.blockid = block_id;
+	lb.b = &b;
+	lb.n_locs = lb.n_iscached = 1;
+	lb.locs = &locs;
+	is_cached = cached;
+	lb.iscached = &is_cached;
+	if (stream_rdma.open_read(&fs, &s, &ret, &err) < 0)
+		fail_msg("%s", err.text);
+	return ret;
+}
+
+/* How it was read. */
+static int must_read(struct rstream *s, uint64_t at, uint64_t len)
+{
+	static uint8_t buf[PIECE];
+	struct err err = ERR_INIT;
+	int how = 0;
+
+	while (len > 0) {
+		ssize_t n = stream_rdma.read(s, buf, len < PIECE ? len : PIECE, &err);
+
+		if (n <= 0)
+			fail_msg("a read: %s", err.text);
+		assert_memory_equal(buf, block + at, n);
+		at += (uint64_t)n;
+		len -= (uint64_t)n;
+		how = s->counter;
+	}
+	return how;
+}
+
+static int get_of(uint64_t id, uint64_t at, uint64_t len)
+{
+	struct rstream *s = open_with(id, true, at, len, NULL);
+	const int how = must_read(s, at, len);
+
+	stream_rdma.close_read(s);
+	return how;
+}
+
+static int get(uint64_t at, uint64_t len)
+{
+	return get_of(1, at, len);
+}
+
+static void no_more(struct rtask *t)
+{
+	(void)t;
+}
+
+/* What the node has said is heard. */
+static void settle(void)
+{
+	struct rtask t;
+
+	for (unsigned i = 0; i < 3; i++)
+		rdma_run(fs.rdma, &t, no_more);
+}
+
+static int view_setup(void **state)
+{
+	int rc = setup(state);
+
+	conn.ops = &view_ops;
+	fs.rdma->onesided = true;
+	views = ends = reads = most_in_flight = in_flight = refused = held_count = windows_out = 0;
+	holds = damages = breaks = silent = false;
+	has_memory = true;
+	losing.next = NULL;
+	depth = 16;
+	given = (struct capsule_view){.crc_type = CRC_CRC32C,
+				      .bytes_per_checksum = 512,
+				      .ms = 10000,
+				      .rkey = RKEY,
+				      .data_addr = (uintptr_t)block,
+				      .crc_addr = (uintptr_t)block_crcs,
+				      .data_len = BLOCK_LEN,
+				      .crc_len = BLOCK_LEN / 512 * 4};
+	node_answer();
+	return rc;
+}
+
+static int view_teardown(void **state)
+{
+	struct rtask t;
+
+	rdma_run(fs.rdma, &t, let_go);
+	return teardown(state);
+}
+
+static void is_viewed(void)
+{
+	assert_int_equal(get(0, 1000), 1);
+	settle();
+	assert_int_equal(views, 1);
+	assert_int_equal(get(0, 1000), STREAM_ONESIDED);
+}
+
+/* ---- the cases ---- */
+
+static void from_the_second_read_on_the_node_is_not_asked(void **state)
+{
+	static const struct {
+		uint64_t at, len;
+	} some[] = {{0, 1},           {511, 2},         {700, 4096},   {BLOCK_LEN - 1, 1},
+		    {1 << 20, PIECE}, {12345, 3 << 20}, {0, BLOCK_LEN}};
+	const uint32_t before = slots_out();
+	unsigned sent;
+
+	(void)state;
+	is_viewed();
+	sent = all_kept;
+	for (unsigned i = 0; i < sizeof(some) / sizeof(*some); i++)
+		assert_int_equal(get(some[i].at, some[i].len), STREAM_ONESIDED);
+	assert_int_equal(all_kept, sent);
+	assert_int_equal(views, 1);
+	assert_int_equal(slots_out(), before);
+}
+
+static void what_is_not_cached_or_agreed_on_is_not_asked_for(void **state)
+{
+	struct rstream *s = open_with(1, false, 0, 1000, NULL);
+
+	(void)state;
+	assert_int_equal(must_read(s, 0, 1000), 1);
+	stream_rdma.close_read(s);
+	depth = 0;
+	assert_int_equal(get(0, 1000), 1);
+	depth = 16;
+	fs.rdma->onesided = false;
+	assert_int_equal(get(0, 1000), 1);
+	settle();
+	assert_int_equal(views, 0);
+}
+
+static void it_is_asked_again_when_the_node_says(void **state)
+{
+	(void)state;
+	refused = 300;
+	for (unsigned i = 0; i < 20; i++)
+		assert_int_equal(get(0, 1000), 1);
+	settle();
+	assert_int_equal(views, 1);
+	(void)poll(NULL, 0, 350);
+	refused = UINT32_MAX;
+	for (unsigned i = 0; i < 20; i++)
+		assert_int_equal(get(0, 1000), 1);
+	settle();
+	assert_int_equal(views, 2); /* it will not: not for a minute */
+	refused = 0;
+	(void)poll(NULL, 0, 50);
+	assert_int_equal(get(0, 1000), 1);
+	assert_int_equal(views, 2);
+	assert_int_equal(reads, 0);
+}
+
+static void no_read_is_posted_in_the_last_three_seconds(void **state)
+{
+	uint64_t begin;
+	unsigned before;
+
+	(void)state;
+	given.ms = 3500;
+	begin = clock_mono_ns();
+	is_viewed();
+	silent = true; /* no more time is given */
+	before = reads;
+	while (clock_mono_ns() - begin < 900 * NS_PER_MS)
+		(void)get(0, 1000);
+	assert_true(reads > before);
+	assert_true(last_read_ns - begin < 600 * NS_PER_MS);
+	assert_int_equal(views, 2); /* asked in time, and once */
+	assert_int_equal(get(0, 1000), 1);
+}
+
+static void more_time_is_asked_for_before_the_end(void **state)
+{
+	const uint64_t begin = clock_mono_ns();
+
+	(void)state;
+	given.ms = 3400;
+	is_viewed();
+	while (clock_mono_ns() - begin < NS_PER_S) {
+		assert_int_equal(get(0, 1000), STREAM_ONESIDED);
+		(void)poll(NULL, 0, 1);
+	}
+	assert_true(views >= 4 && views <= 12);
+}
+
+static void a_lease_that_is_too_short_is_not_used(void **state)
+{
+	(void)state;
+	given.ms = 3000;
+	for (unsigned i = 0; i < 10; i++) {
+		assert_int_equal(get(0, 1000), 1);
+		settle();
+	}
+	assert_int_equal(views, 1);
+	assert_int_equal(reads, 0);
+}
+
+static void wrong_bytes_cost_an_ordinary_read(void **state)
+{
+	(void)state;
+	is_viewed();
+	damages = true;
+	assert_int_equal(get(4096, PIECE), 1);
+	damages = false;
+	assert_int_equal(get(0, 1000), 1); /* it is left alone */
+	settle();
+	assert_int_equal(views, 1);
+	assert_int_equal(fs.count.checksum_errors, 0);
+}
+
+static void wrong_bytes_in_mid_stream_cost_nothing_else(void **state)
+{
+	struct rstream *s;
+
+	(void)state;
+	is_viewed();
+	s = open_with(1, true, 0, BLOCK_LEN, NULL);
+	assert_int_equal(must_read(s, 0, 3 << 20), STREAM_ONESIDED);
+	damages = true;
+	assert_int_equal(must_read(s, 3 << 20, BLOCK_LEN - (3 << 20)), 1);
+	stream_rdma.close_read(s);
+}
+
+/* Its answer does not fit its CRCs either. */
+static void what_the_node_has_damaged_too_is_an_error(void **state)
+{
+	struct capsule wrong = {.type = CAPSULE_READ_REPLY};
+	struct rstream *s;
+	struct err err = ERR_INIT;
+	uint8_t buf[100];
+
+	(void)state;
+	is_viewed();
+	damages = true;
+	wrong.read_reply.crc_type = CRC_CRC32; /* its CRCs are of the other kind */
+	wrong.read_reply.bytes_per_checksum = 512;
+	wrong.read_reply.chunk_offset = 1024;
+	wrong.read_reply.data_len = 512;
+	wrong.read_reply.crc_len = 4;
+	lie = &wrong;
+	s = open_with(1, true, 1024, 100, NULL);
+	assert_int_equal(stream_rdma.read(s, buf, 100, &err), -EBADMSG);
+	stream_rdma.close_read(s);
+}
+
+static void what_is_shorter_than_the_range_is_an_ordinary_read(void **state)
+{
+	(void)state;
+	given.data_len = 10240;
+	given.crc_len = 80;
+	is_viewed();
+	assert_int_equal(get(9000, 1000), STREAM_ONESIDED);
+	assert_int_equal(get(9000, 1240), STREAM_ONESIDED);
+	assert_int_equal(get(9000, 1241), 1);
+	assert_int_equal(get(20000, 1000), 1);
+}
+
+static void chunks_that_are_longer_than_was_thought_fit_or_are_asked_for(void **state)
+{
+	uint8_t *own = malloc(BLOCK_LEN / 65536 * 4);
+
+	(void)state;
+	crc_chunks(CRC_CRC32C, block, BLOCK_LEN, 65536, own);
+	bpc = given.bytes_per_checksum = 65536;
+	given.crc_addr = (uintptr_t)own;
+	given.crc_len = BLOCK_LEN / 65536 * 4;
+	(void)get(0, 1000); /* asked for again with more room, one way or the other */
+	settle();
+	assert_int_equal(get(70000, 10), STREAM_ONESIDED);
+	assert_int_equal(get(0, 8 << 20), STREAM_ONESIDED);
+	free(own);
+}
+
+static void a_node_that_refuses_what_it_allowed_is_not_asked_again(void **state)
+{
+	struct rstream *s;
+	struct err err = ERR_INIT;
+	uint8_t buf[100];
+
+	(void)state;
+	is_viewed();
+	breaks = true;
+	s = open_with(1, true, 0, 100, NULL);
+	assert_true(stream_rdma.read(s, buf, 100, &err) < 0); /* the connection is lost */
+	stream_rdma.close_read(s);
+	breaks = false;
+	for (unsigned i = 0; i < 5; i++) {
+		assert_int_equal(get(0, 1000), 1);
+		settle();
+	}
+	assert_int_equal(views, 1);
+}
+
+static void no_more_are_under_way_than_the_connection_takes(void **state)
+{
+	struct rstream *s[10];
+	struct rtask t;
+	unsigned sent;
+
+	(void)state;
+	is_viewed();
+	most_in_flight = 0;
+	depth = 5;
+	holds = true;
+	sent = all_kept;
+	for (unsigned i = 0; i < 10; i++)
+		s[i] = open_with(1, true, i * 1000, 1000, NULL);
+	assert_int_equal(most_in_flight, 4);
+	assert_int_equal(all_kept, sent + 8);
+	rdma_run(fs.rdma, &t, let_go);
+	for (unsigned i = 0; i < 10; i++) {
+		(void)must_read(s[i], i * 1000, 1000);
+		stream_rdma.close_read(s[i]);
+	}
+	depth = 16;
+	assert_int_equal(get(0, 1000), STREAM_ONESIDED);
+}
+
+static void *lets_go_soon(void *arg)
+{
+	struct rtask t;
+
+	(void)arg;
+	(void)poll(NULL, 0, 200);
+	rdma_run(fs.rdma, &t, let_go);
+	return NULL;
+}
+
+static void memory_is_kept_while_a_read_is_under_way(void **state)
+{
+	const uint32_t before = slots_out();
+	struct rstream *s;
+	pthread_t thread;
+	uint64_t begin;
+
+	(void)state;
+	is_viewed();
+	holds = true;
+	s = open_with(1, true, 0, PIECE, NULL);
+	assert_true(slots_out() > before);
+	assert_false(stream_rdma.come_to_rest(s));
+	begin = clock_mono_ns();
+	assert_int_equal(pthread_create(&thread, NULL, lets_go_soon, NULL), 0);
+	stream_rdma.close_read(s);
+	assert_true(clock_mono_ns() - begin >= 190 * NS_PER_MS);
+	pthread_join(thread, NULL);
+	assert_int_equal(slots_out(), before);
+	assert_int_equal(get(0, 1000), STREAM_ONESIDED);
+}
+
+static void views_are_shared_and_the_oldest_is_given_back(void **state)
+{
+	struct rstream *a, *b;
+
+	(void)state;
+	is_viewed();
+	a = open_with(1, true, 0, 1000, NULL);
+	b = open_with(1, true, 5000, 1000, NULL);
+	assert_int_equal(must_read(b, 5000, 1000), STREAM_ONESIDED);
+	assert_int_equal(must_read(a, 0, 1000), STREAM_ONESIDED);
+	stream_rdma.close_read(a);
+	stream_rdma.close_read(b);
+	assert_int_equal(views, 1);
+	for (uint64_t id = 2; id <= RDMA_VIEWS_MAX; id++)
+		assert_int_equal(get_of(id, 0, 10), 1);
+	settle();
+	assert_int_equal(ends, 0);
+	assert_int_equal(get(0, 10), STREAM_ONESIDED); /* the second is the oldest now */
+	assert_int_equal(get_of(RDMA_VIEWS_MAX + 1, 0, 10), 1);
+	settle();
+	assert_int_equal(ends, 1);
+	assert_int_equal(ended_key, RKEY);
+	assert_int_equal(get(0, 10), STREAM_ONESIDED);
+	assert_int_equal(get_of(3, 0, 10), STREAM_ONESIDED);
+	assert_int_equal(get_of(2, 0, 10), 1);
+}
+
+static void into_registered_memory_nothing_is_copied(void **state)
+{
+	static uint8_t mem[1 << 20];
+	struct err err = ERR_INIT;
+	struct rstream *s;
+	uint64_t copied;
+
+	(void)state;
+	assert_int_equal(rdma_memory_add(fs.rdma, mem, sizeof(mem), &err), 0);
+	is_viewed();
+	copied = fs.count.read_rdma_copied;
+	for (unsigned there = 2; there-- > 0;) {
+		has_memory = there;
+		memset(mem, 0, sizeof(mem));
+		if (!there) /* the device does not have it: asked, by a window */
+			break;
+		s = open_with(1, true, 4096, PIECE, mem + 512);
+		for (uint32_t n = 0; n < PIECE;)
+			n += (uint32_t)stream_rdma.read(s, mem + 512 + n, PIECE - n, &err);
+		assert_int_equal(s->counter, STREAM_ONESIDED);
+		stream_rdma.close_read(s);
+		assert_memory_equal(mem + 512, block + 4096, PIECE);
+		assert_int_equal(fs.count.read_rdma_copied, copied);
+	}
+	assert_int_equal(windows_out, 0);
+	assert_int_equal(rdma_memory_del(fs.rdma, mem), 0);
+}
+
+int main(void)
+{
+#define CASE(f) cmocka_unit_test_setup_teardown(f, view_setup, view_teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(from_the_second_read_on_the_node_is_not_asked),
+		CASE(what_is_not_cached_or_agreed_on_is_not_asked_for),
+		CASE(it_is_asked_again_when_the_node_says),
+		CASE(no_read_is_posted_in_the_last_three_seconds),
+		CASE(more_time_is_asked_for_before_the_end),
+		CASE(a_lease_that_is_too_short_is_not_used),
+		CASE(wrong_bytes_cost_an_ordinary_read),
+		CASE(wrong_bytes_in_mid_stream_cost_nothing_else),
+		CASE(what_the_node_has_damaged_too_is_an_error),
+		CASE(what_is_shorter_than_the_range_is_an_ordinary_read),
+		CASE(chunks_that_are_longer_than_was_thought_fit_or_are_asked_for),
+		CASE(a_node_that_refuses_what_it_allowed_is_not_asked_again),
+		CASE(no_more_are_under_way_than_the_connection_takes),
+		CASE(memory_is_kept_while_a_read_is_under_way),
+		CASE(views_are_shared_and_the_oldest_is_given_back),
+		CASE(into_registered_memory_nothing_is_copied),
+	};
+
+	log_init("stream_rdma_view_test", LOG_ERROR);
+	return cmocka_run_group_tests_name("stream_rdma_view", tests, NULL, NULL);
+}
