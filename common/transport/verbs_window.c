@@ -134,6 +134,8 @@ static int failed(const struct ibv_context *ctx, size_t len, int rc, struct err 
 static int on_make(struct vmemory_on *on, const struct verbs_memory *m)
 {
 	on->pd = m->lent ? on->dev->pd_in : on->dev->pd_out;
+	if (!on->pd) /* this side only listens, or only dials */
+		return -ENODEV;
 	on->mr = ibv_reg_mr(on->pd, m->p, m->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	if (!on->mr)
 		return neg_errno();
@@ -215,7 +217,8 @@ static struct vdev *open_dev(struct verbs *v, uint32_t n)
 	list_for_each (l, &k->cards) {
 		struct vdev *d = card_dev(v, container_of(l, struct vcard, link));
 
-		if (!found && d && d->pd_out && !n--) /* else it is closed, and may be freed */
+		/* else it is closed, and may be freed */
+		if (!found && d && (d->pd_out || d->pd_in) && !n--)
 			found = d;
 	}
 	pthread_mutex_unlock(&k->lock);

@@ -605,6 +605,7 @@ static void what_is_lent_is_in_the_domain_of_those_who_were_accepted(void **stat
 {
 	struct vconn c = {.v = &v, .dev = &dev[0].d};
 	struct verbs_memory *m, *own;
+	struct ibv_pd *out;
 	struct err err = ERR_INIT;
 
 	(void)state;
@@ -621,6 +622,11 @@ static void what_is_lent_is_in_the_domain_of_those_who_were_accepted(void **stat
 	assert_int_equal(rights_of(own, &c, VERBS_PEER_WRITES), IBV_ACCESS_REMOTE_WRITE);
 	verbs_memory_free(own);
 	verbs_memory_free(m);
+	out = dev[0].d.pd_out;
+	dev[0].d.pd_out = NULL; /* who only listens has no other domain */
+	assert_int_equal(verbs_memory_lend(&v, mem, LEN, &m, &err), 0);
+	verbs_memory_free(m);
+	dev[0].d.pd_out = out;
 	dev[0].no_windows = true;
 	(void)ibv_query_device(&dev[0].ctx, &dev[0].d.attr);
 	dev[0].d.attr.device_cap_flags = 0;

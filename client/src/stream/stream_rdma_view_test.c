@@ -477,14 +477,18 @@ static void what_the_node_has_damaged_too_is_an_error(void **state)
 
 static void what_is_shorter_than_the_range_is_an_ordinary_read(void **state)
 {
+	unsigned before;
+
 	(void)state;
 	given.data_len = 10240;
 	given.crc_len = 80;
 	is_viewed();
 	assert_int_equal(get(9000, 1000), STREAM_ONESIDED);
 	assert_int_equal(get(9000, 1240), STREAM_ONESIDED);
+	before = reads;
 	assert_int_equal(get(9000, 1241), 1);
 	assert_int_equal(get(20000, 1000), 1);
+	assert_int_equal(reads, before);
 }
 
 static void chunks_that_are_longer_than_was_thought_fit_or_are_asked_for(void **state)
@@ -580,6 +584,26 @@ static void memory_is_kept_while_a_read_is_under_way(void **state)
 	assert_int_equal(get(0, 1000), STREAM_ONESIDED);
 }
 
+/* Its close does not wait for the read's end: for that of the memory's use. */
+static void so_it_is_when_the_stream_is_given_up(void **state)
+{
+	struct rstream *s;
+	pthread_t thread;
+	uint64_t begin;
+
+	(void)state;
+	is_viewed();
+	holds = true;
+	s = open_with(1, true, 0, PIECE, NULL);
+	s->given_up = true;
+	begin = clock_mono_ns();
+	assert_int_equal(pthread_create(&thread, NULL, lets_go_soon, NULL), 0);
+	stream_rdma.close_read(s);
+	assert_true(clock_mono_ns() - begin >= 190 * NS_PER_MS);
+	pthread_join(thread, NULL);
+	assert_int_equal(get(0, 1000), 1); /* over another connection */
+}
+
 static void views_are_shared_and_the_oldest_is_given_back(void **state)
 {
 	struct rstream *a, *b;
@@ -653,6 +677,7 @@ int main(void)
 		CASE(a_node_that_refuses_what_it_allowed_is_not_asked_again),
 		CASE(no_more_are_under_way_than_the_connection_takes),
 		CASE(memory_is_kept_while_a_read_is_under_way),
+		CASE(so_it_is_when_the_stream_is_given_up),
 		CASE(views_are_shared_and_the_oldest_is_given_back),
 		CASE(into_registered_memory_nothing_is_copied),
 	};

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What must hold: whoever has opened windows on a connection hears of its end before the queue pair
+ * goes, and once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "datanode/capsule/capsule_internal.h"
+
+static unsigned told, closed;
+
+void reactor_timer_set(struct reactor *r, struct rtimer *t, uint64_t deadline_ns)
+{
+	(void)r, (void)t, (void)deadline_ns;
+}
+
+void reactor_timer_clear(struct reactor *r, struct rtimer *t)
+{
+	(void)r, (void)t;
+}
+
+void reactor_ready(struct reactor *r, struct rop *op)
+{
+	(void)r, (void)op;
+}
+
+uint64_t reactor_now_ns(const struct reactor *r)
+{
+	(void)r;
+	return 1;
+}
+
+struct slot *verbs_take_payload(struct xconn *c, uint32_t *ret_len)
+{
+	(void)c, (void)ret_len;
+	return NULL;
+}
+
+void slot_put(struct slot *s)
+{
+	assert_null(s);
+}
+
+static void closing(struct capsule_peer_link *l)
+{
+	assert_non_null(l->xc); /* its windows are to be revoked there */
+	assert_int_equal(closed, 0);
+	told++;
+}
+
+static void close_conn(struct xconn *c)
+{
+	(void)c;
+	closed++;
+}
+
+static void windows_go_before_the_queue_pair(void **state)
+{
+	static const struct xport_ops ops = {.close = close_conn};
+	struct engine_core core = {0};
+	struct capsule_port caps = {.core = &core};
+	struct xconn xc = {.ops = &ops};
+	struct capsule_peer_link l = {0};
+	struct rop rop;
+
+	(void)state;
+	link_init(&l, &caps, &rop);
+	l.closing = closing;
+	link_attach(&l, &xc);
+	link_close(&l, -ECONNRESET);
+	assert_true(told == 1 && closed == 1 && !l.xc);
+	link_close(&l, -ECANCELED);
+	assert_true(told == 1 && closed == 1 && l.rc == -ECONNRESET);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(windows_go_before_the_queue_pair)};
+
+	return cmocka_run_group_tests_name("capsule_link", tests, NULL, NULL);
+}
