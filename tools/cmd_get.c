@@ -12,6 +12,17 @@
 #include "tools/relay.h"
 
 #define RELAY_MIN (8u << 20) /* a shorter file is not worth a thread */
+#define PIECE_MAX (COPY_BUFFERS * COPY_BUFFER / RELAY_BUFFERS)
+
+/* What is read into memory of dfs_buf_alloc() comes by RDMA without a copy, and not ahead: so as
+ * much at a time as there is room for. */
+static size_t piece(const struct copy *c)
+{
+	struct dfs_counters n;
+
+	dfs_get_counters(c->cli->fs, &n);
+	return n.read_rdma ? PIECE_MAX : COPY_BUFFER;
+}
 
 static const char *target_name(const struct copy_item *it)
 {
@@ -24,7 +35,7 @@ static int pump_in_turn(struct copy *c, struct dfs_file *f, int fd, void *buf, s
 {
 	int rc = 0;
 
-	while (!rc && !copy_interrupted() && (*ret_n = dfs_read(f, buf, COPY_BUFFER, err)) > 0) {
+	while (!rc && !copy_interrupted() && (*ret_n = dfs_read(f, buf, piece(c), err)) > 0) {
 		rc = relay_write_all(fd, buf, (size_t)*ret_n);
 		progress_add(&c->progress, (uint64_t)*ret_n);
 	}
@@ -38,7 +49,7 @@ static int pump_relayed(struct copy *c, struct dfs_file *f, struct relay *r, ssi
 	void *buf;
 
 	while (!copy_interrupted() && (buf = relay_room(r)) &&
-	       (*ret_n = dfs_read(f, buf, COPY_BUFFER, err)) > 0) {
+	       (*ret_n = dfs_read(f, buf, piece(c), err)) > 0) {
 		relay_give(r, (size_t)*ret_n);
 		progress_add(&c->progress, (uint64_t)*ret_n);
 	}
@@ -56,7 +67,7 @@ static int pump(struct copy *c, const struct copy_item *it, int fd, void *buf)
 
 	if (rc < 0)
 		return cli_fail(c->cli, it->src, err.text), rc;
-	if (it->size >= RELAY_MIN && relay_start(&relay, fd, COPY_BUFFER) == 0)
+	if (it->size >= RELAY_MIN && relay_start(&relay, fd, buf, PIECE_MAX) == 0)
 		rc = pump_relayed(c, f, &relay, &n, &err);
 	else
 		rc = pump_in_turn(c, f, fd, buf, &n, &err);

@@ -13,15 +13,46 @@
 #include "tools/copy.h"
 #include "tools/operand.h"
 
-/* All bytes of @fd into @f. 0, or -errno after the message. */
+/* A part of the thread's memory, which the library borrows until the data nodes have it. */
+struct piece {
+	char *p;
+	atomic_bool lent;
+};
+
+static void give_back(void *arg)
+{
+	struct piece *p = arg;
+
+	atomic_store(&p->lent, false);
+}
+
+/* One that is here. NULL: writing failed. */
+static struct piece *next_piece(struct piece pieces[COPY_BUFFERS], struct dfs_file *f,
+				struct dfs_err *err)
+{
+	for (;;) {
+		for (unsigned i = 0; i < COPY_BUFFERS; i++)
+			if (!atomic_load(&pieces[i].lent))
+				return &pieces[i];
+		if (dfs_flush(f, err) < 0)
+			return NULL;
+	}
+}
+
+/* All bytes of @fd into @f. 0, or -errno after the message. Pieces are here again when @f is
+ * closed. */
 static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int fd,
-		struct dfs_file *f, void *buf)
+		struct dfs_file *f, struct piece pieces[COPY_BUFFERS])
 {
 	struct dfs_err err = {0};
+	struct piece *p;
 	ssize_t n;
 
 	while (!copy_interrupted()) {
-		n = read(fd, buf, COPY_BUFFER);
+		p = next_piece(pieces, f, &err);
+		if (!p)
+			return copy_fail(c, it, tmp, err.text), err.rc;
+		n = read(fd, p->p, COPY_BUFFER);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -32,7 +63,8 @@ static int pump(struct copy *c, const struct copy_item *it, const char *tmp, int
 		/* the signal that ends a whole command line may also have ended who writes to us */
 		if (!n)
 			return copy_interrupted() ? -EINTR : 0;
-		if (dfs_write(f, buf, (size_t)n, &err) < 0)
+		atomic_store(&p->lent, true);
+		if (dfs_write_lent(f, p->p, (size_t)n, give_back, p, &err) < 0)
 			return copy_fail(c, it, tmp, err.text), err.rc;
 		progress_add(&c->progress, (uint64_t)n);
 	}
@@ -49,6 +81,12 @@ static void drop_part(struct copy *c, const struct copy_item *it, const char *tm
 		copy_left(c->cli, it->dst, tmp, &err);
 }
 
+static void cut(char *buf, struct piece pieces[COPY_BUFFERS])
+{
+	for (unsigned i = 0; i < COPY_BUFFERS; i++)
+		pieces[i] = (struct piece){.p = buf + (size_t)i * COPY_BUFFER};
+}
+
 static int upload(struct copy *c, const struct copy_item *it, int fd, const char *tmp, void *buf)
 {
 	struct dfs_create_opts o = {.size = sizeof(o),
@@ -58,6 +96,7 @@ static int upload(struct copy *c, const struct copy_item *it, int fd, const char
 				    .replication = c->cli->replication,
 				    .block_size = c->cli->block_size,
 				    .ec_policy = c->cli->ec_policy};
+	struct piece pieces[COPY_BUFFERS];
 	struct dfs_file *f;
 	struct dfs_err err = {0};
 	struct dfs_stat st;
@@ -70,7 +109,8 @@ static int upload(struct copy *c, const struct copy_item *it, int fd, const char
 			drop_part(c, it, tmp);
 		return EXIT_FAIL;
 	}
-	rc = pump(c, it, tmp, fd, f, buf);
+	cut(buf, pieces);
+	rc = pump(c, it, tmp, fd, f, pieces);
 	rc_close = dfs_close(f, &err);
 	if (!rc && rc_close < 0)
 		rc = (copy_fail(c, it, tmp, err.text), rc_close);
@@ -101,6 +141,7 @@ static int append_refused(struct copy *c, const char *path, int rc, const struct
 
 static int append_fd(struct copy *c, const struct copy_item *it, int fd, void *buf)
 {
+	struct piece pieces[COPY_BUFFERS];
 	struct dfs_err err = {0};
 	struct dfs_file *f;
 	int rc, rc_close;
@@ -111,7 +152,8 @@ static int append_fd(struct copy *c, const struct copy_item *it, int fd, void *b
 			&f, &err);
 	if (rc < 0)
 		return append_refused(c, it->dst, rc, &err);
-	rc = pump(c, it, it->dst, fd, f, buf);
+	cut(buf, pieces);
+	rc = pump(c, it, it->dst, fd, f, pieces);
 	rc_close = dfs_close(f, &err);
 	if (!rc && rc_close < 0)
 		rc = (cli_fail(c->cli, it->dst, err.text), rc_close);

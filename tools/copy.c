@@ -102,7 +102,7 @@ static void *worker(void *arg)
 	struct dfs_err err = {0};
 	size_t i;
 
-	if (dfs_buf_alloc(c->cli->fs, COPY_BUFFER, &buf, &err) < 0) {
+	if (dfs_buf_alloc(c->cli->fs, COPY_BUFFERS * COPY_BUFFER, &buf, &err) < 0) {
 		cli_fail(c->cli, NULL, err.text);
 		return NULL;
 	}

@@ -19,6 +19,8 @@
 
 #define COPY_SUFFIX "._COPYING_"
 #define COPY_BUFFER (1u << 20)
+/* What a thread has of dfs_buf_alloc(): more than a file that is written has on its way */
+#define COPY_BUFFERS 16u
 
 struct copy_item {
 	char *src, *dst;
@@ -34,7 +36,8 @@ struct copy {
 	atomic_size_t next;
 	struct progress progress;
 	atomic_uint_fast64_t files_done;
-	/** Copy one file; says itself what went wrong. 0 or an exit code. */
+	/** Copy one file, by @buf of COPY_BUFFERS * COPY_BUFFER bytes; says itself what went wrong.
+	 *  0 or an exit code. */
 	int (*one)(struct copy *c, const struct copy_item *it, void *buf);
 };
 

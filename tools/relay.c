@@ -2,7 +2,6 @@
 #include "tools/relay.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "common/base/err.h"
@@ -51,19 +50,12 @@ static void *write_them(void *arg)
 	return NULL;
 }
 
-int relay_start(struct relay *r, int fd, size_t size)
+int relay_start(struct relay *r, int fd, void *memory, size_t size)
 {
-	int rc;
-
-	*r = (struct relay){.fd = fd, .size = size, .news = PTHREAD_COND_INITIALIZER};
+	*r = (struct relay){
+		.fd = fd, .size = size, .memory = memory, .news = PTHREAD_COND_INITIALIZER};
 	pthread_mutex_init(&r->lock, NULL);
-	r->memory = aligned_alloc(4096, RELAY_BUFFERS * size);
-	if (!r->memory)
-		return -ENOMEM;
-	rc = ret_code(pthread_create(&r->thread, NULL, write_them, r));
-	if (rc < 0)
-		free(r->memory);
-	return rc;
+	return ret_code(pthread_create(&r->thread, NULL, write_them, r));
 }
 
 void *relay_room(struct relay *r)
@@ -93,6 +85,5 @@ int relay_end(struct relay *r)
 	pthread_cond_signal(&r->news);
 	pthread_mutex_unlock(&r->lock);
 	pthread_join(r->thread, NULL);
-	free(r->memory);
 	return r->rc;
 }

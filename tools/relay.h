@@ -7,7 +7,7 @@
  * Idea: a get spends more time copying into the local file than receiving. Both at once take two
  * cores. The caller fills one buffer after the other, the thread writes them in order; when all
  * buffers are full the caller waits, so no more than RELAY_BUFFERS are between them.
- * Ownership: the buffers are the relay's; the descriptor stays the caller's. relay_end() ends what
+ * Ownership: the buffers' memory and the descriptor stay the caller's. relay_end() ends what
  * relay_start() began.
  * Threading: one caller.
  */
@@ -20,7 +20,7 @@
 struct relay {
 	int fd;
 	size_t size;
-	char *memory; /* owned; RELAY_BUFFERS of @size bytes */
+	char *memory; /* RELAY_BUFFERS of @size bytes */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t news;
@@ -32,8 +32,8 @@ struct relay {
 
 /** Write all of @p. 0 or -errno. */
 int relay_write_all(int fd, const char *p, size_t len);
-/** -ENOMEM, -EAGAIN: no thread, write yourself. */
-int relay_start(struct relay *r, int fd, size_t size);
+/** @memory: RELAY_BUFFERS * @size bytes, until relay_end(). -EAGAIN: no thread, write yourself. */
+int relay_start(struct relay *r, int fd, void *memory, size_t size);
 /** A buffer of the size to be filled; NULL: writing failed. */
 void *relay_room(struct relay *r);
 /** The first @len bytes of it are to be written. */
