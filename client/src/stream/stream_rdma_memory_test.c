@@ -311,6 +311,7 @@ static void memory_of_the_library_is_freed_without_a_wait(void **state)
 	struct rstream *rs = must_open(0, 2 * MI, p);
 
 	(void)state;
+	must_register(mem, MI);
 	dfs_buf_free(&fs, p);
 	assert_null(ending);
 	holds_memory = true;
