@@ -127,10 +127,6 @@ static void dispatch(struct rconn *c, const struct capsule *m)
 		conn_lost(c, -ECONNRESET, "the data node ended the connection");
 		return;
 	}
-	if (m->type == CAPSULE_VIEW_REPLY) {
-		rdma_view_reply(c, m);
-		return;
-	}
 	list_for_each (l, &c->calls) {
 		struct rcall *k = container_of(l, struct rcall, link);
 
@@ -139,6 +135,7 @@ static void dispatch(struct rconn *c, const struct capsule *m)
 			return;
 		}
 	}
+	rdma_view_reply(c, m);
 }
 
 static void receive(struct rconn *c)
@@ -358,8 +355,7 @@ int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadli
 				net_text(node, text), call->conn->why);
 		rdma_call_end(r, call);
 		list_init(&call->link);
-		/* another address may do, or, at a node that is too old for what was offered, less
-		 * of it; else one that stands */
+		/* another address may do, or an old node with less offered; else one that stands */
 		less = rc == -EAGAIN && !less;
 		s.up_only = !less && (tries >= VERBS_RAILS ||
 				      !rails_unused(&r->rails, node, clock_mono_ns()));

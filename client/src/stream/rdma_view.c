@@ -211,7 +211,7 @@ void rdma_view_reply(struct rconn *c, const struct capsule *m)
 	list_for_each (l, &c->views)
 		if (container_of(l, struct rview, link)->asked_as == m->request_id)
 			v = container_of(l, struct rview, link);
-	if (!v)
+	if (!v || m->type != CAPSULE_VIEW_REPLY)
 		return;
 	now = clock_mono_ns();
 	v->asked_as = 0;

@@ -54,7 +54,7 @@ bool rdma_view_read_to(struct rview *v, struct rview_read *q, uint64_t addr, uin
 
 /* rdma.c's */
 struct rconn;
-/** A VIEW_REPLY has come. */
+/** What is no call's has come: a VIEW_REPLY, or nothing. */
 void rdma_view_reply(struct rconn *c, const struct capsule *m);
 /** The connection is lost. */
 void rdma_views_lost(struct rconn *c);
