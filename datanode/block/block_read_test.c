@@ -98,8 +98,8 @@ static void hang_in_workers(struct io_uring_sqe *sqe)
 	sqe->user_data = user_data;
 }
 
-/* Who asks for its bytes and its CRCs. It has two workers, or two places in line, before the next one
- * comes: files are opened in any order. */
+/* Who asks for its bytes and its CRCs. It has two workers, or two places in line, before the next
+ * one comes: files are opened in any order. */
 static void begin_in_turn(struct reader *d, uint64_t id)
 {
 	const size_t want = hung + list_length(&core.workers[0].waiting) + 2;
