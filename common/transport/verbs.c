@@ -324,7 +324,7 @@ static void on_received(struct verbs *v, struct vdev *d, const struct ibv_wc *wc
 	uint32_t idx = (uint32_t)(wc->wr_id & 0xffffff);
 	struct vrx *rx;
 
-	if (own && !c)
+	if (own && !(c && atomic_load_explicit(&c->rx_made, memory_order_acquire)))
 		return;
 	rx = own ? &c->rx[idx] : vdev_rx(d, idx);
 	/* flushed, too: the queue pair fell into error, and nothing else tells; but of a

@@ -88,8 +88,10 @@ static int make_qp(struct vconn *c, struct err *err)
 	rc = create_qp(c, d);
 	if (rc < 0)
 		return err_sys(err, rc, "making a queue pair failed");
-	if (c->active) /* the reactor looks at it when the connection is up */
+	if (c->active) { /* the reactor looks at it when the connection is up */
 		grant_init(&c->grant, (uint16_t)own);
+		c->first_grant = (uint16_t)own;
+	}
 	rc = own ? vconn_rx_new(c) : 0;
 	return rc < 0 ? err_sys(err, rc, "posting receives failed") : 0;
 }

@@ -206,7 +206,7 @@ static void on_timer(struct rtimer *t)
 
 struct verbs_hello vconn_hello(const struct vconn *c, uint8_t read_depth)
 {
-	return (struct verbs_hello){.credits = c->grant.granted,
+	return (struct verbs_hello){.credits = c->first_grant,
 				    .message_max = VERBS_MESSAGE_MAX,
 				    .payload_max = c->active ? 0 : c->cm_dev->payload_max,
 				    .read_depth = read_depth,
@@ -261,7 +261,8 @@ static void adopt(struct vconn *c)
 	enter_qpn(c);
 	if (entered)
 		grant_init(&c->grant, vconn_first_grant(c));
-	if (!grant_out(&c->grant)) {
+	c->first_grant = c->grant.granted;
+	if (!c->first_grant) {
 		c->state = VC_WAIT_DESTROYED;
 		vconn_ask(c, DO_REJECT | DO_DESTROY);
 		return;

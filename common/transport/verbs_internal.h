@@ -175,7 +175,10 @@ struct vconn {
 	struct slot *payload; /* of the message delivered last */
 	uint32_t payload_len;
 	struct grant grant;   /* what the peer may send */
+	uint16_t first_grant; /* of it, told when the connection is made; never changes then */
 	struct vrx *rx;       /* M: its own buffers: active, or no shared queue */
+	/* C: before they are posted. They may come back before MAIL_UP, with what is marked M */
+	atomic_bool rx_made;
 	uint8_t *rx_mem;      /* C */
 	struct ibv_mr *rx_mr; /* C */
 	uint32_t rx_count;    /* M */

@@ -255,6 +255,7 @@ int vconn_rx_new(struct vconn *c)
 				   .buf = c->rx_mem + (size_t)i * VERBS_MESSAGE_MAX};
 		list_init(&rx->link);
 	}
+	atomic_store_explicit(&c->rx_made, true, memory_order_release);
 	/* those with slots wait for the reactor, whose slots they are */
 	if (c->active && post_own(c, c->id->qp, c->rx_count) < c->rx_count)
 		return -EIO;

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/log.h"
 #include "common/transport/verbs_internal.h"
 
 /* ---- a completion queue ---- */
@@ -145,6 +146,20 @@ static void a_queue_that_gives_nothing_has_failed(void **state)
 	pthread_mutex_destroy(&control.lock);
 }
 
+/* The control thread tells it, while the reactor has the connection already. */
+static void what_is_granted_at_first_is_told_whatever_comes_later(void **state)
+{
+	static struct verbs v;
+	static struct vconn c;
+	struct vdev d = {.v = &v};
+
+	(void)state;
+	c = (struct vconn){.v = &v, .cm_dev = &d, .first_grant = 4};
+	grant_init(&c.grant, 4);
+	grant_add(&c.grant, 5);
+	assert_int_equal(vconn_hello(&c, 1).credits, 4);
+}
+
 /* ---- no device ---- */
 
 static void a_machine_without_a_device_says_so_and_names_the_cure(void **state)
@@ -169,8 +184,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_completion_is_slept_through),
 		cmocka_unit_test(a_queue_that_gives_nothing_has_failed),
+		cmocka_unit_test(what_is_granted_at_first_is_told_whatever_comes_later),
 		cmocka_unit_test(a_machine_without_a_device_says_so_and_names_the_cure),
 	};
 
+	log_init("verbs_test", LOG_ERROR);
 	return cmocka_run_group_tests_name("verbs", tests, NULL, NULL);
 }
