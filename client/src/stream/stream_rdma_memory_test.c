@@ -108,6 +108,15 @@ static void longer_chunks_come_without_a_copy_too(void **state)
 	assert_int_equal(must_read(512, 2 * MI, mem + 4 * MI), 4096);
 }
 
+/* Of 512 KiB they would fill two slots. */
+static void crcs_of_single_bytes_have_room(void **state)
+{
+	(void)state;
+	bpc = 1;
+	must_register(mem, MEM);
+	assert_int_equal(must_read(0, 2 * MI, mem), 0);
+}
+
 static void without_a_window_it_is_copied(void **state)
 {
 	(void)state;
@@ -370,6 +379,7 @@ int main(void)
 		m(less_than_a_chunk_is_copied),
 		m(memory_that_is_registered_in_part_is_copied),
 		m(longer_chunks_come_without_a_copy_too),
+		m(crcs_of_single_bytes_have_room),
 		m(without_a_window_it_is_copied),
 		m(a_silent_node_has_no_memory_that_the_caller_has_back),
 		m(a_lost_connection_has_none_either),

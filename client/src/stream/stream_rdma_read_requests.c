@@ -321,11 +321,18 @@ static uint64_t whole_chunks(const struct rdma_r *r, uint64_t at, uint64_t end)
 	return (end + r->bpc - 1) / r->bpc * r->bpc - at / r->bpc * r->bpc;
 }
 
+/* So much of @piece that its CRCs have room in a slot. */
+static uint32_t with_crcs(const struct rdma_r *r, uint32_t piece)
+{
+	return piece / r->bpc > RDMA_BUF_BYTES / 4 ? RDMA_BUF_BYTES / 4 : piece;
+}
+
 /* Where the next request ends whose data go to the caller's memory; 0: they cannot. The node moves
  * whole chunks: those that are wanted in part have no room there. */
 static uint64_t direct_end(const struct rdma_r *r)
 {
-	uint64_t end = (r->asked / READ_PIECE + 1) * READ_PIECE;
+	const uint32_t piece = with_crcs(r, READ_PIECE);
+	uint64_t end = (r->asked / piece + 1) * piece;
 
 	end = (end < r->end ? end : r->end) / r->bpc * r->bpc;
 	return r->memory && r->asked % r->bpc == 0 && end > r->asked ? end : 0;
@@ -345,11 +352,9 @@ static uint64_t copied_end(const struct rdma_r *r)
 static uint64_t request_end(const struct rdma_r *r, uint64_t at, uint32_t size)
 {
 	const uint64_t most = copied_end(r);
-	uint32_t piece = size == RDMA_BUF_BYTES ? READ_PIECE : size / 2;
+	const uint32_t piece = with_crcs(r, size == RDMA_BUF_BYTES ? READ_PIECE : size / 2);
 	uint64_t end;
 
-	if (piece / r->bpc > RDMA_BUF_BYTES / 4)
-		piece = RDMA_BUF_BYTES / 4;
 	end = (at / piece + 1) * piece;
 	if (end > most || (size < RDMA_BUF_BYTES && whole_chunks(r, at, most) <= size))
 		end = most;
