@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* On a real device: a peer writes to memory that is no slot only through a window, within its
- * bounds, by its own connection, and not after it was closed or revoked; memory is registered
- * before there is a connection; who may not lock it is told; a parent that forks keeps it. */
+/* On a real device: a peer writes to memory that is no slot, or reads it, only through a window
+ * that lets it, within its bounds, by its own connection, and not after it was closed or revoked;
+ * memory is registered before there is a connection; who may not lock it is told; a parent that
+ * forks keeps it. */
 #include <linux/capability.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -66,6 +67,36 @@ static struct verbs_window *must_get(struct pair *p)
 	return w;
 }
 
+static int pull(struct xconn *to, struct xremote from, struct slot *slot, uint32_t len)
+{
+	struct wop w;
+
+	xconn_pull(to, from, slot, 0, len, wop(&w));
+	return UNTIL(w.done) ? w.res : -ETIME;
+}
+
+/* And once it is closed, not any more. */
+static void is_read_through(struct side *client, struct side *server)
+{
+	struct pair p = pair_up(client, server);
+	struct verbs_window *w = must_get(&p);
+	struct slot *got = pool_get(server->pool, SLOT_64K, POOL_CTRL);
+	const struct xremote from = verbs_window_open(p.c, w, mem + AT, STRETCH, VERBS_PEER_READS);
+	struct wop closed;
+
+	for (uint32_t i = 0; i < STRETCH; i++)
+		mem[AT + i] = (uint8_t)(i * 7);
+	check(tell(&p) && pull(p.s, from, got, STRETCH) == (int)STRETCH &&
+		      !memcmp(got->data, mem + AT, STRETCH),
+	      "a peer reads through a window to read");
+	verbs_window_close(p.c, w, wop(&closed));
+	check(UNTIL(closed.done) && closed.res >= 0, "it is closed");
+	check(pull(p.s, from, got, STRETCH) < 0, "and not when it is closed");
+	verbs_window_put(w);
+	slot_put(got);
+	pair_close(&p, client, server);
+}
+
 static void lets_in_what_it_names(struct pair *p)
 {
 	struct verbs_window *w = must_get(p);
@@ -104,16 +135,19 @@ static void control_has_turned(struct side *client)
 	verbs_memory_free(m);
 }
 
-enum trick { BEYOND, BEFORE, CLOSED, REVOKED, OTHERS, TRICKS };
-static const char *const trick_text[TRICKS] = {"beyond its end", "before it", "when it is closed",
-					       "when it is revoked", "by another connection"};
+enum trick { BEYOND, BEFORE, CLOSED, REVOKED, OTHERS, READ_ONLY, TRICKS };
+static const char *const trick_text[TRICKS] = {"beyond its end",        "before it",
+					       "when it is closed",     "when it is revoked",
+					       "by another connection", "through one to read"};
 
 /* The connection of who tries it ends, and nothing is written. */
 static void keeps_out(struct side *client, struct side *server, enum trick trick)
 {
 	struct pair p = pair_up(client, server), other = pair_up(client, server);
 	struct verbs_window *w = must_get(&p);
-	struct xremote to = verbs_window_open(p.c, w, mem + AT, STRETCH, VERBS_PEER_WRITES);
+	struct xremote to =
+		verbs_window_open(p.c, w, mem + AT, STRETCH,
+				  trick == READ_ONLY ? VERBS_PEER_READS : VERBS_PEER_WRITES);
 	struct wop closed;
 	bool good = tell(&p);
 	int pushed;
@@ -291,6 +325,7 @@ int main(void)
 	lets_in_what_it_names(&p);
 	stays_the_parents(&p);
 	pair_close(&p, &client, &server);
+	is_read_through(&client, &server);
 	for (enum trick t = 0; t < TRICKS; t++)
 		keeps_out(&client, &server, t);
 	p = pair_up(&client, &server);
