@@ -39,8 +39,8 @@ DFS_API void dfs_buf_free(struct dfs *fs, void *buf);
  * CRCs are checked in the buffer: until a read has returned a count, and after it has failed, the
  * buffer holds anything. CRCs of lent bytes are computed there before they are sent, and a node
  * that fails makes the library send the bytes again from there. If they change before done(), the
- * data nodes find wrong CRCs and store nothing of it; the library takes one node after the other
- * for damaged, and the file fails with -EIO.
+ * data nodes find wrong CRCs and store nothing of that; the library takes one node after the other
+ * for damaged, and the file fails, with -EIO or, when no other node is left, -ENOSPC.
  * It may be called before anything has been read. The memory is on each device from when the
  * device is first used, or used again after it had gone. While a device is away, bytes go over
  * another one or by TCP. A device that cannot have it (no memory windows of type 2, or the limit
@@ -59,6 +59,18 @@ DFS_API void dfs_buf_free(struct dfs *fs, void *buf);
  * and how to raise it.
  */
 DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_err *err);
+/**
+ * dfs_mem_register() of memory of another device, a GPU for one: @len bytes of the dma-buf @fd from
+ * @offset on, which the caller has mapped at @map. Reads and writes name them by addresses of the
+ * mapping, and dfs_mem_unregister() by @map. The RDMA device moves the bytes from and to the other
+ * device by itself; the CPU reads them once, through the mapping, for the CRCs, and copies them
+ * where dfs_mem_register() says so. Memory without a mapping cannot be had: nobody would check or
+ * make its CRCs. @fd may be closed, the mapping must stay. Fails as dfs_mem_register(); -ENOTSUP
+ * also: no RDMA device registers dma-bufs (soft RoCE does not); -EBADF, and what its driver says.
+ * (Tried with a registration that is played: there was no such device.)
+ */
+DFS_API int dfs_mem_register_dmabuf(struct dfs *fs, int fd, uint64_t offset, void *map, size_t len,
+				    struct dfs_err *err);
 /** @buf as it was registered. Beside a call that reads into it, while bytes of it are lent, or
  *  while it is being registered: -EBUSY, at once, and it stays; call again when that is over.
  *  -ENOENT nothing registered begins there. When this returns 0, no device knows of the memory any

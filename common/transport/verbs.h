@@ -199,6 +199,11 @@ int verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory *
  *  the devices that are open when it is called, or later. -ENODEV none is; else as above. */
 int verbs_memory_lend(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
 		      struct err *err);
+/** The same of @len bytes of a dma-buf, from @offset on, which this process has mapped at @map: by
+ *  such addresses they are named. @fd stays the caller's. -ENOTSUP: no device takes such; -EBADF,
+ *  -EINVAL, ...: as the driver says. */
+int verbs_memory_new_dmabuf(struct verbs *v, int fd, uint64_t offset, void *map, size_t len,
+			    struct verbs_memory **ret, struct err *err);
 /** As above. All its windows have been given back. Before verbs_free(). Accepts NULL. */
 void verbs_memory_free(struct verbs_memory *m);
 /** The same without waiting: gone() is called on the control thread when no device knows of the

@@ -8,10 +8,12 @@
  * closes. So no device goes while it is at work here. The reactor finds what is on a connection's
  * device by one load. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <semaphore.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/transport/verbs_internal.h"
@@ -41,6 +43,8 @@ struct verbs_memory {
 	struct verbs *v;
 	void *p;
 	size_t len;
+	int fd; /* owned: of a dma-buf that is mapped at p; -1: plain memory */
+	uint64_t offset;
 	uint32_t idx; /* in verbs.memory */
 	bool lent;    /* to peers of connections that were accepted */
 	bool ends;    /* what is asked for */
@@ -118,6 +122,8 @@ static int failed(const struct ibv_context *ctx, size_t len, int rc, struct err 
 	const char *name = ibv_get_device_name(ctx->device);
 	struct rlimit most = {0};
 
+	if (rc == -ENOTSUP)
+		return err_set(err, rc, "RDMA device %s registers no memory by dma-buf", name);
 	if (rc != -ENOMEM && rc != -EAGAIN)
 		return err_sys(err, rc, "registering %zu bytes with RDMA device %s failed", len,
 			       name);
@@ -131,12 +137,21 @@ static int failed(const struct ibv_context *ctx, size_t len, int rc, struct err 
 }
 
 /* What a peer gets of it, it gets by a window: the MR itself has no rights for them. */
+static struct ibv_mr *reg(struct ibv_pd *pd, const struct verbs_memory *m)
+{
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+
+	if (m->fd >= 0)
+		return ibv_reg_dmabuf_mr(pd, m->offset, m->len, (uintptr_t)m->p, m->fd, access);
+	return ibv_reg_mr(pd, m->p, m->len, access);
+}
+
 static int on_make(struct vmemory_on *on, const struct verbs_memory *m)
 {
 	on->pd = m->lent ? on->dev->pd_in : on->dev->pd_out;
 	if (!on->pd) /* this side only listens, or only dials */
 		return -ENODEV;
-	on->mr = ibv_reg_mr(on->pd, m->p, m->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	on->mr = reg(on->pd, m);
 	if (!on->mr)
 		return neg_errno();
 	for (uint32_t i = 0; i < VERBS_MEMORY_WINDOWS; i++) {
@@ -253,7 +268,7 @@ static int try_on(struct ibv_context *ctx, const struct verbs_memory *m)
 	if (rc < 0)
 		return rc;
 	pd = ibv_alloc_pd(ctx);
-	mr = pd ? ibv_reg_mr(pd, m->p, m->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND) : NULL;
+	mr = pd ? reg(pd, m) : NULL;
 	if (!mr)
 		rc = failed(ctx, m->len, neg_errno(), m->err);
 	else
@@ -336,12 +351,19 @@ static void renew(struct verbs_window *w)
 		;
 }
 
+static void forget(struct verbs_memory *m)
+{
+	if (m->fd >= 0)
+		(void)close(m->fd);
+	(void)sem_destroy(&m->done);
+	free(m);
+}
+
 /* Nobody waits for it. */
 static void memory_gone(struct verbs_memory *m)
 {
 	m->gone(m->gone_arg);
-	(void)sem_destroy(&m->done);
-	free(m);
+	forget(m);
 }
 
 bool vmemory_turn(struct verbs_control *k)
@@ -388,38 +410,56 @@ static void ask(struct verbs_memory *m)
 		; /* EINTR */
 }
 
+/* Takes @with.fd. */
 static int memory_new(struct verbs_memory with, struct verbs_memory **ret)
 {
 	struct verbs_memory *m = calloc(1, sizeof(*m));
 	int rc;
 
-	if (!m)
+	if (!m) {
+		if (with.fd >= 0)
+			(void)close(with.fd);
 		return err_set(with.err, -ENOMEM, "out of memory");
+	}
 	*m = with;
 	(void)sem_init(&m->done, 0, 0);
 	ask(m);
 	m->err = NULL;
 	rc = m->rc;
-	if (rc < 0) {
-		(void)sem_destroy(&m->done);
-		free(m);
-		return rc;
-	}
-	*ret = m;
-	return 0;
+	if (rc < 0)
+		forget(m);
+	else
+		*ret = m;
+	return rc;
 }
 
 int verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
 		     struct err *err)
 {
-	return memory_new((struct verbs_memory){.v = v, .p = p, .len = len, .err = err}, ret);
+	return memory_new((struct verbs_memory){.v = v, .p = p, .len = len, .fd = -1, .err = err},
+			  ret);
+}
+
+int verbs_memory_new_dmabuf(struct verbs *v, int fd, uint64_t offset, void *map, size_t len,
+			    struct verbs_memory **ret, struct err *err)
+{
+	const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* for devices that are opened later */
+
+	if (own < 0)
+		return err_sys(err, neg_errno(), "the dma-buf");
+	return memory_new(
+		(struct verbs_memory){
+			.v = v, .p = map, .len = len, .fd = own, .offset = offset, .err = err},
+		ret);
 }
 
 int verbs_memory_lend(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
 		      struct err *err)
 {
 	return memory_new(
-		(struct verbs_memory){.v = v, .p = p, .len = len, .err = err, .lent = true}, ret);
+		(struct verbs_memory){
+			.v = v, .p = p, .len = len, .fd = -1, .err = err, .lent = true},
+		ret);
 }
 
 void verbs_memory_free(struct verbs_memory *m)
@@ -428,8 +468,7 @@ void verbs_memory_free(struct verbs_memory *m)
 		return;
 	m->ends = true;
 	ask(m);
-	(void)sem_destroy(&m->done);
-	free(m);
+	forget(m);
 }
 
 void verbs_memory_free_later(struct verbs_memory *m, void (*gone)(void *arg), void *arg)

@@ -4,6 +4,8 @@
  * nothing of it; who registers hears what is wrong, and then nothing is left; a window whose
  * connection was lost is made anew by the control thread; a window gives one right, and is closed
  * whatever else waits. */
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,6 +47,7 @@ static atomic_bool stop;
 static uint8_t mem[16];
 static struct ibv_mw *newest;
 static struct ibv_pd *mr_pd, *mw_pd; /* of the newest */
+static uint32_t dmabufs; /* registered as such */
 
 struct ibv_context **__wrap_rdma_get_devices(int *n);
 void __wrap_rdma_free_devices(struct ibv_context **all);
@@ -52,6 +55,8 @@ int __wrap_ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *att
 struct ibv_pd *__wrap_ibv_alloc_pd(struct ibv_context *ctx);
 int __wrap_ibv_dealloc_pd(struct ibv_pd *pd);
 struct ibv_mr *__wrap_ibv_reg_mr(struct ibv_pd *pd, void *p, size_t len, int access);
+struct ibv_mr *__wrap_ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len,
+					uint64_t iova, int fd, int access);
 int __wrap_ibv_dereg_mr(struct ibv_mr *mr);
 
 static struct device *device_of(struct ibv_context *ctx)
@@ -118,6 +123,17 @@ struct ibv_mr *__wrap_ibv_reg_mr(struct ibv_pd *pd, void *p, size_t len, int acc
 	mr->lkey = d->mrs;
 	d->tried += pd != d->d.pd_out;
 	return mr;
+}
+
+/* Of a buffer that is open yet, at its mapping. */
+struct ibv_mr *__wrap_ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t len,
+					uint64_t iova, int fd, int access)
+{
+	assert_true(fcntl(fd, F_GETFD) >= 0);
+	assert_int_equal(offset, 4096);
+	assert_int_equal(iova, (uintptr_t)mem);
+	dmabufs++;
+	return __wrap_ibv_reg_mr(pd, mem, len, access);
 }
 
 int __wrap_ibv_dereg_mr(struct ibv_mr *mr)
@@ -447,6 +463,30 @@ static void a_window_whose_connection_is_lost_is_made_anew(void **state)
 	assert_int_equal(dev[0].mws, 0);
 }
 
+static void a_dmabuf_is_on_each_device_by_its_descriptor(void **state)
+{
+	const int fd = eventfd(0, EFD_CLOEXEC);
+	struct err err = ERR_INIT;
+	struct verbs_memory *m = NULL;
+
+	(void)state;
+	dmabufs = 0;
+	opens(&dev[0]);
+	assert_int_equal(verbs_memory_new_dmabuf(&v, fd, 4096, mem, LEN, &m, &err), 0);
+	close(fd); /* ours is another one */
+	assert_true(has_all(&dev[0]));
+	opens(&dev[1]);
+	assert_true(has_all(&dev[1]));
+	assert_int_equal(dmabufs, 2);
+	verbs_memory_free(m);
+	m = NULL;
+	assert_int_equal(verbs_memory_new_dmabuf(&v, fd, 4096, mem, LEN, &m, &err), -EBADF);
+	dev[0].reg_errno = dev[1].reg_errno = EOPNOTSUPP;
+	assert_int_equal(verbs_memory_new_dmabuf(&v, 0, 4096, mem, LEN, &m, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "registers no memory by dma-buf"));
+	assert_null(m);
+}
+
 static void of_many_devices_none_is_left_out(void **state)
 {
 	struct verbs_memory *m;
@@ -686,6 +726,7 @@ int main(void)
 		CASE(who_may_lock_no_more_is_told_so),
 		CASE(a_device_that_is_opened_later_may_refuse),
 		CASE(a_window_whose_connection_is_lost_is_made_anew),
+		CASE(a_dmabuf_is_on_each_device_by_its_descriptor),
 		CASE(of_many_devices_none_is_left_out),
 		CASE(a_peer_gets_the_right_that_is_named_and_no_other),
 		CASE(a_window_is_closed_before_messages_that_wait_for_credits),

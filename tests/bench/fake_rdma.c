@@ -620,6 +620,13 @@ int verbs_memory_lend(struct verbs *v, void *p, size_t len, struct verbs_memory 
 	return verbs_memory_new(v, p, len, ret, err);
 }
 
+int verbs_memory_new_dmabuf(struct verbs *v, int fd, uint64_t offset, void *map, size_t len,
+			    struct verbs_memory **ret, struct err *err)
+{
+	(void)v, (void)fd, (void)offset, (void)map, (void)len, (void)ret;
+	return err_set(err, -ENOTSUP, "the card that is played takes no dma-buf");
+}
+
 void verbs_memory_free(struct verbs_memory *m)
 {
 	free(m);

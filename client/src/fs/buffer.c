@@ -61,7 +61,8 @@ DFS_API void dfs_buf_free(struct dfs *fs, void *buf)
 		free(buf);
 }
 
-DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_err *out)
+static int mem_register(struct dfs *fs, const struct rdma_dmabuf *b, void *buf, size_t len,
+			struct dfs_err *out)
 {
 	struct rdma *rdma;
 	struct err err;
@@ -73,11 +74,24 @@ DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_e
 		return api_err(out, &err, rc);
 	}
 	rc = rdma_get(fs, &rdma, &err);
-	rc = rc ?: rdma_memory_add(rdma, buf, len, &err);
+	if (rc == 0)
+		rc = b ? rdma_memory_add_dmabuf(rdma, b, buf, len, &err)
+		       : rdma_memory_add(rdma, buf, len, &err);
 	if (rc < 0)
 		return api_err(out, &err, rc);
 	atomic_fetch_add(&fs->memories, 1);
 	return 0;
+}
+
+DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_err *out)
+{
+	return mem_register(fs, NULL, buf, len, out);
+}
+
+DFS_API int dfs_mem_register_dmabuf(struct dfs *fs, int fd, uint64_t offset, void *map, size_t len,
+				    struct dfs_err *out)
+{
+	return mem_register(fs, &(struct rdma_dmabuf){fd, offset}, map, len, out);
 }
 
 DFS_API int dfs_mem_unregister(struct dfs *fs, void *buf)

@@ -147,6 +147,14 @@ struct rmem;
 /** Not on the reactor; as long as pinning takes. -EINVAL nothing, or beyond the address space;
  *  -EEXIST overlaps what is registered; -ENOSPC RDMA_MEMORIES are; and verbs_memory_new(). */
 int rdma_memory_add(struct rdma *r, void *p, size_t len, struct err *err);
+/** The same of a dma-buf, from an offset on, that the caller has mapped at @map;
+ *  verbs_memory_new_dmabuf(). */
+struct rdma_dmabuf {
+	int fd; /* borrowed */
+	uint64_t offset;
+};
+int rdma_memory_add_dmabuf(struct rdma *r, const struct rdma_dmabuf *b, void *map, size_t len,
+			   struct err *err);
 /** -ENOENT: nothing registered begins at @p; -EBUSY: it is in use. */
 int rdma_memory_del(struct rdma *r, const void *p);
 /** The same for memory of the library, which is malloc()ed; rdma_buffer_drop() ends it. */

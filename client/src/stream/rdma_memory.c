@@ -56,7 +56,8 @@ static void take_out(struct rmem *m)
 	m->rdma->buffer_count -= m->owned;
 }
 
-static int add(struct rdma *r, void *p, size_t len, bool owned, struct err *err)
+static int add(struct rdma *r, void *p, size_t len, bool owned, const struct rdma_dmabuf *b,
+	       struct err *err)
 {
 	const uintptr_t at = (uintptr_t)p;
 	struct verbs_memory *verbs = NULL;
@@ -74,7 +75,8 @@ static int add(struct rdma *r, void *p, size_t len, bool owned, struct err *err)
 		free(m);
 		return rc;
 	}
-	rc = verbs_memory_new(r->verbs, p, len, &verbs, err);
+	rc = b ? verbs_memory_new_dmabuf(r->verbs, b->fd, b->offset, p, len, &verbs, err)
+	       : verbs_memory_new(r->verbs, p, len, &verbs, err);
 	pthread_mutex_lock(&r->mem_lock);
 	m->verbs = verbs;
 	if (rc < 0)
@@ -114,7 +116,13 @@ static bool is_named_now(struct rdma *r, const void *p, size_t len)
 
 int rdma_memory_add(struct rdma *r, void *p, size_t len, struct err *err)
 {
-	return is_named_now(r, p, len) ? 0 : add(r, p, len, false, err);
+	return is_named_now(r, p, len) ? 0 : add(r, p, len, false, NULL, err);
+}
+
+int rdma_memory_add_dmabuf(struct rdma *r, const struct rdma_dmabuf *b, void *map, size_t len,
+			   struct err *err)
+{
+	return add(r, map, len, false, b, err);
 }
 
 int rdma_memory_del(struct rdma *r, const void *p)
@@ -151,7 +159,7 @@ int rdma_memory_del(struct rdma *r, const void *p)
 
 int rdma_buffer_add(struct rdma *r, void *p, size_t len, struct err *err)
 {
-	return add(r, p, len, true, err);
+	return add(r, p, len, true, NULL, err);
 }
 
 /* No device knows of it any more. */

@@ -283,6 +283,21 @@ static void so_many_are_registered_at_most(void **state)
 	must_register(mem + 4 * MI, 4096);
 }
 
+/* Its mapping is what reads and writes name. */
+static void a_dmabuf_is_read_into_without_a_copy(void **state)
+{
+	struct dfs_err err;
+
+	(void)state;
+	assert_int_equal(dfs_mem_register_dmabuf(&fs, 77, 4096, mem, 4 * MI, &err), 0);
+	assert_int_equal(dfs_mem_register(&fs, mem + MI, MI, &err), -EEXIST);
+	assert_int_equal(must_read(0, 2 * MI, mem + MI), 0);
+	assert_int_equal(dfs_mem_unregister(&fs, mem), 0);
+	register_rc = -ENOTSUP;
+	assert_int_equal(dfs_mem_register_dmabuf(&fs, 77, 4096, mem, MI, &err), -ENOTSUP);
+	assert_int_equal(dfs_mem_unregister(&fs, mem), -ENOENT);
+}
+
 /* ---- memory of the library ---- */
 
 static void *must_alloc(size_t len)
@@ -389,6 +404,7 @@ int main(void)
 		m(memory_is_registered_once),
 		m(a_failure_to_register_leaves_nothing),
 		m(so_many_are_registered_at_most),
+		m(a_dmabuf_is_read_into_without_a_copy),
 		m(memory_of_the_library_is_registered),
 		m(memory_of_the_library_is_freed_without_a_wait),
 		m(where_nothing_can_be_registered_it_is_memory_all_the_same),

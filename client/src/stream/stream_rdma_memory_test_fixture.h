@@ -53,6 +53,8 @@ static inline void let_memory_go(void)
 
 int __wrap_verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
 			    struct err *err);
+int __wrap_verbs_memory_new_dmabuf(struct verbs *v, int fd, uint64_t offset, void *map, size_t len,
+				   struct verbs_memory **ret, struct err *err);
 void __wrap_verbs_memory_free(struct verbs_memory *m);
 void __wrap_verbs_memory_free_later(struct verbs_memory *m, void (*gone)(void *arg), void *arg);
 struct verbs_window *__wrap_verbs_window_get(struct verbs_memory *m, const struct xconn *c);
@@ -72,6 +74,14 @@ int __wrap_verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_m
 		return err_set(err, register_rc, "told to");
 	*ret = calloc(1, 1);
 	return 0;
+}
+
+int __wrap_verbs_memory_new_dmabuf(struct verbs *v, int fd, uint64_t offset, void *map, size_t len,
+				   struct verbs_memory **ret, struct err *err)
+{
+	assert_int_equal(fd, 77);
+	assert_int_equal(offset, 4096);
+	return __wrap_verbs_memory_new(v, map, len, ret, err);
 }
 
 void __wrap_verbs_memory_free(struct verbs_memory *m)
