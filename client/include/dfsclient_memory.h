@@ -4,6 +4,14 @@
 
 /**
  * dfsclient_memory - memory of callers, and of the library for them; a part of dfsclient.h
+ */
+#include "dfsclient.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
  * Memory for reads and writes, aligned to 4 KiB. Where RDMA is in use (dfs.client.rdma is not off,
  * a device is there that has memory windows) it is registered as by dfs_mem_register(), which may
  * start the threads for RDMA; if it is 64 KiB or more, and for 128 such buffers at a time. Where

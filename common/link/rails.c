@@ -154,10 +154,10 @@ static bool is_fit(const struct net_addr *a)
 {
 	if (a->sa.ss_family == AF_INET) {
 		const struct in_addr *v4 = &((const struct sockaddr_in *)&a->sa)->sin_addr;
-		const uint8_t first = *(const uint8_t *)v4;
+		const uint8_t *b = (const uint8_t *)v4; /* multicast from 224 on */
 
-		return first && first != IN_LOOPBACKNET &&
-		       first < 0xe0; /* multicast from there on */
+		return b[0] && b[0] != IN_LOOPBACKNET && b[0] < 224 &&
+		       !(b[0] == 169 && b[1] == 254);
 	}
 	const struct in6_addr *ip = &((const struct sockaddr_in6 *)&a->sa)->sin6_addr;
 
@@ -201,8 +201,11 @@ static void learn(struct rail_node *n, const struct verbs_hello *h)
 	}
 }
 
+/* What breaks several connections at a time is one failure. */
 static void avoid(struct rail *r, uint64_t now_ns)
 {
+	if (now_ns < r->not_before_ns)
+		return;
 	r->not_before_ns = now_ns + (RAILS_AVOID_NS << r->fails);
 	if (r->fails < RAILS_AVOID_EXP)
 		r->fails++;
@@ -211,6 +214,20 @@ static void avoid(struct rail *r, uint64_t now_ns)
 static bool is_the_same(const struct rail_node *n, const struct verbs_hello *h)
 {
 	return h->node && h->node == n->id;
+}
+
+static void forgive(struct rail *r)
+{
+	r->fails = 0;
+	r->not_before_ns = 0;
+}
+
+/* They may be those of a process that has ended. The first one tells what is so now. */
+static void forget_others(struct rail_node *n)
+{
+	for (uint32_t i = 1; i < n->count; i++)
+		n->rail[i].told = false;
+	forgive(&n->rail[0]);
 }
 
 bool rails_up(struct rails *t, struct rail *r, const struct verbs_hello *h)
@@ -227,10 +244,10 @@ bool rails_up(struct rails *t, struct rail *r, const struct verbs_hello *h)
 	} else {
 		good = is_the_same(r->node, h);
 	}
-	if (good) {
-		r->fails = 0;
-		r->not_before_ns = 0;
-	}
+	if (good)
+		forgive(r);
+	else
+		forget_others(r->node);
 	pthread_mutex_unlock(&t->lock);
 	return good;
 }
@@ -254,16 +271,20 @@ void rails_put(struct rails *t, struct rail *r)
 	pthread_mutex_unlock(&t->lock);
 }
 
-uint32_t rails_unused(struct rails *t, const struct net_addr *node, uint64_t now_ns)
+struct rails_state rails_state(struct rails *t, const struct net_addr *node, uint64_t now_ns)
 {
+	struct rails_state s = {0};
 	const struct rail_node *n;
-	uint32_t unused = 0;
 
 	pthread_mutex_lock(&t->lock);
 	n = node_find(t, node);
-	for (uint32_t i = 0; n && i < n->count; i++)
-		unused +=
-			n->rail[i].told && !n->rail[i].conns && n->rail[i].not_before_ns <= now_ns;
+	for (uint32_t i = 0; n && i < n->count; i++) {
+		const struct rail *r = &n->rail[i];
+		const bool good = r->told && r->not_before_ns <= now_ns;
+
+		s.good += good;
+		s.unused += good && !r->conns;
+	}
 	pthread_mutex_unlock(&t->lock);
-	return unused;
+	return s;
 }

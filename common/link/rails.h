@@ -43,12 +43,15 @@ void rails_fini(struct rails *t);
  *  goes to @node. */
 struct rail *rails_get(struct rails *t, const struct net_addr *node, uint64_t now_ns);
 const struct net_addr *rails_addr(const struct rail *r);
-/** The connection stands, and the node has said @h. False: it is not the node that it should be, so
- *  it did not come up. Accepts NULL (true). */
+/** The connection stands, and the node has said @h. False: it is not the process that it should be,
+ *  so it did not come up; the address that the node is known by is next. Accepts NULL (true). */
 bool rails_up(struct rails *t, struct rail *r, const struct verbs_hello *h);
 /** It did not come up, or broke. Accepts NULL. */
 void rails_failed(struct rails *t, struct rail *r, uint64_t now_ns);
 /** Accepts NULL. */
 void rails_put(struct rails *t, struct rail *r);
-/** Addresses of @node that have no connection and may be tried: worth one more connection. */
-uint32_t rails_unused(struct rails *t, const struct net_addr *node, uint64_t now_ns);
+struct rails_state {
+	uint32_t good;   /* addresses that may be tried now */
+	uint32_t unused; /* of these, without a connection: one more is worth its while */
+};
+struct rails_state rails_state(struct rails *t, const struct net_addr *node, uint64_t now_ns);

@@ -74,9 +74,9 @@ static void connections_spread_over_what_the_node_has(void **state)
 
 	(void)state;
 	a = up("10.0.0.1", "10.0.0.1:9866", says(7, 2));
-	assert_int_equal(rails_unused(&t, &node, now), 1);
+	assert_int_equal(rails_state(&t, &node, now).unused, 1);
 	b = up("10.0.0.1", "10.0.1.1:9866", says(7, 2));
-	assert_int_equal(rails_unused(&t, &node, now), 0);
+	assert_int_equal(rails_state(&t, &node, now).unused, 0);
 	c = up("10.0.0.1", "10.0.0.1:9866", says(7, 2));
 	rails_put(&t, a);
 	rails_put(&t, c);
@@ -131,12 +131,39 @@ static void a_node_that_has_started_again_is_known_anew(void **state)
 	struct rail *a, *b;
 
 	(void)state;
+	/* its end broke the connection; the other address has another process than was told */
 	a = up("10.0.0.1", "10.0.0.1:9866", says(7, 2));
-	assert_true(rails_up(&t, a, &later));
+	rails_failed(&t, a, now);
+	rails_put(&t, a);
 	b = get("10.0.0.1", "10.0.1.1:9866");
-	assert_true(rails_up(&t, b, &later));
+	assert_false(rails_up(&t, b, &later));
+	rails_failed(&t, b, now);
+	rails_put(&t, b);
+	a = up("10.0.0.1", "10.0.0.1:9866", later);
+	now += RAILS_AVOID_NS;
+	b = up("10.0.0.1", "10.0.1.1:9866", later);
 	rails_put(&t, a);
 	rails_put(&t, b);
+}
+
+/* All that were there break at the same time, and are not counted one by one. */
+static void what_breaks_many_connections_is_one_failure(void **state)
+{
+	const struct net_addr node = at("10.0.0.1");
+	struct rail *a, *b[4];
+
+	(void)state;
+	a = up("10.0.0.1", "10.0.0.1:9866", says(7, 2));
+	b[0] = up("10.0.0.1", "10.0.1.1:9866", says(7, 2));
+	for (int i = 1; i < 4; i++)
+		b[i] = b[0];
+	for (int i = 0; i < 4; i++)
+		rails_failed(&t, b[i], now);
+	rails_put(&t, b[0]);
+	assert_int_equal(rails_state(&t, &node, now).good, 1);
+	now += RAILS_AVOID_NS;
+	assert_int_equal(rails_state(&t, &node, now).good, 2);
+	rails_put(&t, a);
 }
 
 static void what_failed_is_left_alone_and_longer_each_time(void **state)
@@ -153,11 +180,11 @@ static void what_failed_is_left_alone_and_longer_each_time(void **state)
 		rails_failed(&t, b, now);
 		rails_put(&t, b);
 		now += rest - 1;
-		assert_int_equal(rails_unused(&t, &node, now), 0);
+		assert_int_equal(rails_state(&t, &node, now).unused, 0);
 		b = get("10.0.0.1", "10.0.0.1:9866"); /* two there meanwhile */
 		rails_put(&t, b);
 		now++;
-		assert_int_equal(rails_unused(&t, &node, now), 1);
+		assert_int_equal(rails_state(&t, &node, now).unused, 1);
 		if (i < (int)RAILS_AVOID_EXP)
 			rest *= 2;
 	}
@@ -166,7 +193,7 @@ static void what_failed_is_left_alone_and_longer_each_time(void **state)
 	rails_failed(&t, b, now);
 	rails_put(&t, b);
 	now += RAILS_AVOID_NS;
-	assert_int_equal(rails_unused(&t, &node, now), 1);
+	assert_int_equal(rails_state(&t, &node, now).unused, 1);
 	rails_put(&t, a);
 	rails_failed(&t, NULL, now);
 }
@@ -199,16 +226,16 @@ static void an_address_that_is_not_told_any_more_is_not_used(void **state)
 	b = up("10.0.0.1", "10.0.1.1:9866", says(7, 2));
 	assert_true(rails_up(&t, a, &fewer));
 	rails_put(&t, b);
-	assert_int_equal(rails_unused(&t, &node, now), 0);
+	assert_int_equal(rails_state(&t, &node, now).unused, 0);
 	assert_true(rails_up(&t, a, &more));
-	assert_int_equal(rails_unused(&t, &node, now), 3);
+	assert_int_equal(rails_state(&t, &node, now).unused, 3);
 	for (uint8_t i = 100; i < 110; i++) { /* new ones each time: the old ones make room */
 		struct verbs_hello h = says(7, 4);
 
 		for (uint8_t k = 0; k < 4; k++)
 			h.rail[k][13] = i;
 		assert_true(rails_up(&t, a, &h));
-		assert_int_equal(rails_unused(&t, &node, now), 4);
+		assert_int_equal(rails_state(&t, &node, now).unused, 4);
 	}
 	rails_put(&t, a);
 }
@@ -233,7 +260,7 @@ static void no_node_sends_us_where_no_node_is(void **state)
 		memcpy(h.rail[0], bad[i], 16);
 		a = get("10.0.0.1", "10.0.0.1:9866");
 		assert_true(rails_up(&t, a, &h));
-		assert_int_equal(rails_unused(&t, &node, now), 0);
+		assert_int_equal(rails_state(&t, &node, now).unused, 0);
 		rails_put(&t, a);
 	}
 }
@@ -268,6 +295,7 @@ int main(void)
 		CASE(who_wants_none_uses_none),
 		CASE(another_node_at_the_address_is_not_taken),
 		CASE(a_node_that_has_started_again_is_known_anew),
+		CASE(what_breaks_many_connections_is_one_failure),
 		CASE(what_failed_is_left_alone_and_longer_each_time),
 		CASE(the_first_address_may_be_the_one_that_fails),
 		CASE(an_address_that_is_not_told_any_more_is_not_used),

@@ -443,7 +443,7 @@ static void do_accept(struct vconn *c)
 	uint8_t hello[VERBS_PRIVATE_MAX];
 	int rc;
 
-	rails_tell(c->v, &h);
+	rails_tell(c, &h);
 	set_ack_timeout(c);
 	p.private_data = hello;
 	p.private_data_len = (uint8_t)c->v->opts.protocol->hello_encode(&h, hello);

@@ -309,6 +309,7 @@ struct verbs_control {
 	uint64_t node;                         /* C: this process, as it tells who connects */
 	/* C: where it listens: what it tells, and when that was looked for */
 	uint8_t rails, rail[VERBS_RAILS][16];
+	char rail_dev[VERBS_RAILS][IBV_SYSFS_NAME_MAX];
 	uint64_t rails_ns;
 	struct verbs *last; /* that got a request: who comes behind it goes first among equals */
 };
@@ -332,8 +333,9 @@ static inline void rail_from_v4(const struct in_addr *v4, uint8_t to[16])
 	to[10] = to[11] = 0xff;
 	memcpy(to + 12, v4, 4);
 }
-/** The control thread's: what an accept of @v tells of this process. */
-void rails_tell(struct verbs *v, struct verbs_hello *h);
+/** The control thread's: what the accept of @c tells of this process: its other devices, by an
+ *  address each. */
+void rails_tell(struct vconn *c, struct verbs_hello *h);
 
 /* verbs_control.c */
 int verbs_control_join(struct verbs *v, struct err *err);

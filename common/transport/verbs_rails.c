@@ -4,18 +4,28 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdio.h>
 
 #include "common/base/log.h"
 #include "common/transport/verbs_internal.h"
 
 #define LOOK_NS (5 * NS_PER_S) /* addresses and devices come and go, seldom */
 
+static bool is_link_local(const struct in_addr *v4)
+{
+	const uint8_t *b = (const uint8_t *)v4;
+
+	return b[0] == 169 && b[1] == 254;
+}
+
 /* False: nobody else could connect to it. */
 static bool rail_from(const struct sockaddr *a, uint8_t to[16])
 {
 	if (a->sa_family == AF_INET) {
-		rail_from_v4(&((const struct sockaddr_in *)(const void *)a)->sin_addr, to);
-		return true;
+		const struct in_addr *v4 = &((const struct sockaddr_in *)(const void *)a)->sin_addr;
+
+		rail_from_v4(v4, to);
+		return !is_link_local(v4);
 	}
 	if (a->sa_family == AF_INET6) {
 		const struct in6_addr *v6 =
@@ -49,7 +59,16 @@ static bool has_failed(struct verbs_control *k, const struct ibv_context *ctx)
 	return failed;
 }
 
-/* Is the address on an RDMA device? */
+/* One address of a device is enough. */
+static bool is_there(const struct verbs_control *k, const struct ibv_context *ctx)
+{
+	for (uint8_t i = 0; i < k->rails; i++)
+		if (!strcmp(k->rail_dev[i], ibv_get_device_name(ctx->device)))
+			return true;
+	return false;
+}
+
+/* Is the address on an RDMA device that takes connections, and which is not yet there? */
 static bool has_device(struct verbs_control *k, const struct sockaddr *a)
 {
 	struct rdma_cm_id *id;
@@ -60,7 +79,12 @@ static bool has_device(struct verbs_control *k, const struct sockaddr *a)
 	       a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
 	if (rdma_create_id(k->channel, &id, NULL, RDMA_PS_TCP))
 		return false;
-	has = !rdma_bind_addr(id, (struct sockaddr *)&at) && id->verbs && !has_failed(k, id->verbs);
+	has = !rdma_bind_addr(id, (struct sockaddr *)&at) && id->verbs &&
+	      !has_failed(k, id->verbs) && vdev_can_accept(id->verbs, NULL) == 0 &&
+	      !is_there(k, id->verbs);
+	if (has)
+		snprintf(k->rail_dev[k->rails], IBV_SYSFS_NAME_MAX, "%s",
+			 ibv_get_device_name(id->verbs->device));
 	(void)rdma_destroy_id(id);
 	return has;
 }
@@ -91,8 +115,9 @@ static bool is_any(const struct net_addr *a)
 	       !memcmp(&((const struct sockaddr_in6 *)&a->sa)->sin6_addr, &any6, sizeof(any6));
 }
 
-void rails_tell(struct verbs *v, struct verbs_hello *h)
+void rails_tell(struct vconn *c, struct verbs_hello *h)
 {
+	struct verbs *v = c->v;
 	struct verbs_control *k = v->control;
 	const uint64_t now = clock_mono_ns();
 	struct net_addr at;
@@ -107,6 +132,7 @@ void rails_tell(struct verbs *v, struct verbs_hello *h)
 		look(k, &v->tuning, at.sa.ss_family);
 		k->rails_ns = now;
 	}
-	h->rails = k->rails;
-	memcpy(h->rail, k->rail, sizeof(h->rail));
+	for (uint8_t i = 0; i < k->rails; i++)
+		if (strcmp(k->rail_dev[i], ibv_get_device_name(c->id->verbs->device)) != 0)
+			memcpy(h->rail[h->rails++], k->rail[i], sizeof(h->rail[0]));
 }

@@ -18,14 +18,15 @@
 
 #define ADDRS 8
 
-static struct ibv_context ctx, dead;
+static struct ibv_device device[ADDRS + 1];
+static struct ibv_context ctx[ADDRS + 1]; /* the last one is that of the connection */
 static struct rdma_cm_id the_id;
 static struct {
 	struct ifaddrs list[ADDRS];
 	struct sockaddr_storage at[ADDRS];
 	uint32_t count, looks, ids;
 	bool no_device;
-	const char *on_dead; /* an address of a device that has failed */
+	uint32_t on[ADDRS]; /* which device an address is on; at first one each */
 } m;
 
 int __wrap_getifaddrs(struct ifaddrs **ret);
@@ -61,13 +62,13 @@ int __wrap_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id 
 
 int __wrap_rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *a)
 {
-	struct net_addr at = {.len = sizeof(struct sockaddr_in)};
-	char text[NET_TEXT_MAX];
+	const size_t len =
+		a->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 
-	memcpy(&at.sa, a, sizeof(struct sockaddr_in));
-	id->verbs = m.no_device ? NULL : &ctx;
-	if (m.on_dead && a->sa_family == AF_INET && !strcmp(net_ip(&at, text), m.on_dead))
-		id->verbs = &dead;
+	id->verbs = NULL;
+	for (uint32_t i = 0; i < m.count && !m.no_device; i++)
+		if (!memcmp(&m.at[i], a, len))
+			id->verbs = &ctx[m.on[i]];
 	return 0;
 }
 
@@ -96,12 +97,22 @@ static void has(const char *ip, unsigned int flags)
 
 static struct verbs_control *k;
 static struct verbs v;
-static struct vcard card = {.ctx = &dead, .failed = true};
+static struct rdma_cm_id conn_id = {.verbs = &ctx[ADDRS]};
+static struct vconn conn = {.v = &v, .id = &conn_id};
+static struct vcard card = {.ctx = &ctx[1]};
 
 static int begin(void **state)
 {
 	(void)state;
 	memset(&m, 0, sizeof(m));
+	for (uint32_t i = 0; i < ADDRS; i++)
+		m.on[i] = i;
+	for (uint32_t i = 0; i <= ADDRS; i++) {
+		snprintf(device[i].name, sizeof(device[i].name), "card%u", i);
+		device[i].transport_type = IBV_TRANSPORT_IB;
+		ctx[i].device = &device[i];
+	}
+	card.failed = false;
 	k = calloc(1, sizeof(*k));
 	assert_non_null(k);
 	pthread_mutex_init(&k->lock, NULL);
@@ -129,7 +140,7 @@ static void tells(const char *want)
 	char got[VERBS_RAILS * NET_TEXT_MAX] = "", ip[INET6_ADDRSTRLEN];
 	int at = 0;
 
-	rails_tell(&v, &h);
+	rails_tell(&conn, &h);
 	assert_int_equal(h.node, 77);
 	for (uint8_t i = 0; i < h.rails; i++) {
 		assert_non_null(inet_ntop(AF_INET6, h.rail[i], ip, sizeof(ip)));
@@ -165,8 +176,31 @@ static void nor_one_whose_device_has_failed(void **state)
 {
 	(void)state;
 	has("10.0.0.1", IFF_UP);
+	has("10.1.0.1", IFF_UP); /* the second one */
+	card.failed = true;
+	tells("10.0.0.1 ");
+}
+
+static void nor_one_on_a_card_that_takes_no_connections(void **state)
+{
+	(void)state;
+	has("10.0.0.1", IFF_UP);
 	has("10.1.0.1", IFF_UP);
-	m.on_dead = "10.0.0.1";
+	device[0].transport_type = IBV_TRANSPORT_IWARP;
+	tells("10.1.0.1 ");
+}
+
+/* Another queue pair on the same device is no other way. */
+static void one_address_of_a_device_is_told_and_none_of_that_of_the_connection(void **state)
+{
+	(void)state;
+	has("10.0.0.1", IFF_UP);
+	has("10.0.0.2", IFF_UP);
+	has("10.1.0.1", IFF_UP);
+	m.on[1] = 0;
+	tells("10.0.0.1 10.1.0.1 ");
+	m.on[0] = m.on[1] = ADDRS;
+	k->rails_ns -= 6 * NS_PER_S;
 	tells("10.1.0.1 ");
 }
 
@@ -188,6 +222,7 @@ static void a_listener_on_ipv6_tells_both(void **state)
 	has("10.0.0.1", IFF_UP);
 	has("fd00::1", IFF_UP);
 	has("fe80::1", IFF_UP); /* means something on one link alone */
+	has("169.254.0.1", IFF_UP);
 	tells("10.0.0.1 fd00::1 ");
 }
 
@@ -238,6 +273,8 @@ int main(void)
 		CASE(addresses_of_rdma_devices_are_told),
 		CASE(one_without_a_device_is_not),
 		CASE(nor_one_whose_device_has_failed),
+		CASE(nor_one_on_a_card_that_takes_no_connections),
+		CASE(one_address_of_a_device_is_told_and_none_of_that_of_the_connection),
 		CASE(four_are_told_at_most),
 		CASE(a_listener_on_ipv6_tells_both),
 		CASE(a_listener_on_one_address_tells_none),

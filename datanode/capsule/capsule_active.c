@@ -147,7 +147,7 @@ static void not_up(struct capsule_dial *d, int rc, const char *why)
 
 	if (rc != -ECANCELED)
 		rails_failed(rails_of(d), d->rail, now);
-	others = rails_unused(rails_of(d), &d->addr, now);
+	others = rails_state(rails_of(d), &d->addr, now).good > 0;
 	if (others)
 		log_info("op=forward hop=%s: no RDMA (%s): another address is next", d->link.peer,
 			 why);
@@ -180,18 +180,24 @@ static void on_connected(struct xop *op, int res)
 	link_ready(&d->link);
 }
 
-static struct capsule_dial *dial_get(struct capsule_port *caps, const struct net_addr *addr,
+static struct capsule_dial *dial_find(struct capsule_port *caps, const struct net_addr *addr)
+{
+	list_for_each (l, &caps->dials) {
+		struct capsule_dial *d = container_of(l, struct capsule_dial, in_caps);
+
+		if (!d->link.rc && !d->link.ending && same_addr(&d->addr, addr) &&
+		    list_length(&d->users) < CAPS_USERS_MAX)
+			return d;
+	}
+	return NULL;
+}
+
+static struct capsule_dial *dial_new(struct capsule_port *caps, const struct net_addr *addr,
 				     int *ret_rc)
 {
 	struct capsule_dial *d;
 	struct xconn *xc;
 
-	list_for_each (l, &caps->dials) {
-		d = container_of(l, struct capsule_dial, in_caps);
-		if (!d->link.rc && !d->link.ending && same_addr(&d->addr, addr) &&
-		    list_length(&d->users) < CAPS_USERS_MAX)
-			return d;
-	}
 	*ret_rc = -ENOMEM;
 	d = calloc(1, sizeof(*d));
 	if (!d)
@@ -228,9 +234,13 @@ int capsule_user_join(struct capsule_port *caps, const struct dn_target *node,
 
 	if (rc < 0)
 		return rc;
-	if (!caps->to_peers || caps->stopping || is_avoided(caps, &addr))
+	if (!caps->to_peers || caps->stopping)
 		return -EHOSTUNREACH;
-	u->dial = dial_get(caps, &addr, &rc);
+	u->dial = dial_find(caps, &addr);
+	if (!u->dial && is_avoided(caps, &addr))
+		return -EHOSTUNREACH;
+	if (!u->dial)
+		u->dial = dial_new(caps, &addr, &rc);
 	if (u->dial) {
 		list_add_tail(&u->dial->users, &u->in_dial);
 		return 0;

@@ -240,28 +240,33 @@ static void close_idle(struct rdma *r)
 	}
 }
 
-/* The connection to @addr with the fewest calls. NULL: a new one is to be made. @up_only: one that
- * stands, at any rate. */
+/* The connection to @addr with the fewest calls: one that stands, if it takes some more; then one
+ * that is being made. NULL: a new one is to be made. @up_only: one that stands, at any rate. */
 static struct rconn *conn_find(struct rdma *r, const struct net_addr *addr, bool up_only)
 {
-	struct rconn *best = NULL;
-	uint32_t n = 0, least = UINT32_MAX;
+	struct rconn *best = NULL, *coming = NULL;
+	uint32_t n = 0, least = UINT32_MAX, least_coming = QP_CALLS_MAX;
 
 	list_for_each (l, &r->conns) {
 		struct rconn *c = container_of(l, struct rconn, link);
 		const uint32_t calls = list_length(&c->calls);
 
-		if (!is_to(c, addr) || (up_only && c->state != RC_UP))
+		if (!is_to(c, addr))
 			continue;
 		n++;
-		if (calls < least) {
+		if (c->state == RC_UP && calls < least) {
 			least = calls;
 			best = c;
+		} else if (c->state == RC_CONNECTING && calls < least_coming) {
+			least_coming = calls;
+			coming = c;
 		}
 	}
-	if (up_only || least < QP_CALLS || (n >= QPS_MAX && least < QP_CALLS_MAX))
+	if (up_only || least < QP_CALLS || ((n >= QPS_MAX || coming) && least < QP_CALLS_MAX))
 		return best;
-	return best && clock_mono_ns() < best->again_ns ? best : NULL;
+	if (best && clock_mono_ns() < best->again_ns)
+		return best;
+	return coming;
 }
 
 /* Nobody waits for it: the next calls find it, or do not. */
@@ -271,7 +276,7 @@ static void widen(struct rdma *r, const struct rconn *c, uint64_t deadline_ns)
 	int rc;
 
 	if (c->state != RC_UP || list_length(&c->calls) < RAIL_CALLS || now < c->again_ns ||
-	    !rails_unused(&r->rails, &c->addr, now))
+	    !rails_state(&r->rails, &c->addr, now).unused)
 		return;
 	(void)conn_new(r, &c->addr, deadline_ns, &rc);
 }
@@ -330,11 +335,21 @@ static int await_conn(struct rdma *r, struct rcall *call)
 	return rc;
 }
 
+/* The first address leaves the next one some of the time. */
+static uint64_t try_until(struct rdma *r, const struct net_addr *node, uint64_t deadline_ns)
+{
+	const uint64_t now = clock_mono_ns();
+
+	if (now >= deadline_ns || rails_state(&r->rails, node, now).good < 2)
+		return deadline_ns;
+	return now + (deadline_ns - now) / 2;
+}
+
 int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadline_ns,
 		    struct rcall *call, struct err *err)
 {
-	const uint64_t patience_ns = deadline_ns - clock_mono_ns();
-	struct call_task s = {.addr = node, .deadline_ns = deadline_ns, .call = call};
+	struct call_task s = {
+		.addr = node, .deadline_ns = try_until(r, node, deadline_ns), .call = call};
 	char text[NET_TEXT_MAX];
 	struct err why = ERR_INIT;
 	bool less = false;
@@ -358,8 +373,8 @@ int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadli
 		/* another address may do, or an old node with less offered; else one that stands */
 		less = rc == -EAGAIN && !less;
 		s.up_only = !less && (tries >= VERBS_RAILS ||
-				      !rails_unused(&r->rails, node, clock_mono_ns()));
-		s.deadline_ns = clock_mono_ns() + patience_ns;
+				      !rails_state(&r->rails, node, clock_mono_ns()).unused);
+		s.deadline_ns = try_until(r, node, deadline_ns);
 		rdma_run(r, &s.t, start_run);
 		if (s.rc < 0)
 			break;
@@ -468,33 +483,6 @@ struct pool *rdma_pool(struct rdma *r)
 struct reactor *rdma_reactor(struct rdma *r)
 {
 	return r->reactor;
-}
-
-static void on_gone(struct xconn *x)
-{
-	struct rconn *c = x->user;
-
-	list_for_each (l, &c->calls) {
-		struct rcall *k = container_of(l, struct rcall, link);
-
-		if (k->on_gone)
-			k->on_gone(k);
-	}
-	rdma_conn_put(c);
-}
-
-struct xremote rdma_window_open(struct rcall *call, struct verbs_window *w, void *p, uint32_t len,
-				enum verbs_right right)
-{
-	struct rconn *c = call->conn;
-
-	if (!c->tells) {
-		c->tells = true;
-		c->refs++; /* on_gone() */
-		c->x->user = c;
-		c->x->gone = on_gone;
-	}
-	return verbs_window_open(c->x, w, p, len, right);
 }
 
 struct xremote rdma_remote(const struct rcall *c, const struct slot *s, uint32_t off)

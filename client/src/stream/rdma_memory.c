@@ -168,11 +168,11 @@ static void buffer_gone(void *arg)
 	struct rmem *m = arg;
 	struct rdma *r = m->rdma;
 
-	free((void *)m->at);
 	pthread_mutex_lock(&r->mem_lock);
-	take_out(m);
+	take_out(m); /* before somebody else gets the memory, and registers it */
 	pthread_cond_broadcast(&r->mem_gone);
 	pthread_mutex_unlock(&r->mem_lock);
+	free((void *)m->at);
 	free(m);
 }
 
@@ -237,6 +237,33 @@ struct verbs_memory *rdma_memory_verbs(const struct rmem *m)
 struct verbs_window *rdma_window_get(const struct rcall *c, struct rmem *m)
 {
 	return c->conn->state == RC_UP ? verbs_window_get(m->verbs, c->conn->x) : NULL;
+}
+
+static void on_gone(struct xconn *x)
+{
+	struct rconn *c = x->user;
+
+	list_for_each (l, &c->calls) {
+		struct rcall *k = container_of(l, struct rcall, link);
+
+		if (k->on_gone)
+			k->on_gone(k);
+	}
+	rdma_conn_put(c);
+}
+
+struct xremote rdma_window_open(struct rcall *call, struct verbs_window *w, void *p, uint32_t len,
+				enum verbs_right right)
+{
+	struct rconn *c = call->conn;
+
+	if (!c->tells) {
+		c->tells = true;
+		c->refs++; /* on_gone() */
+		c->x->user = c;
+		c->x->gone = on_gone;
+	}
+	return verbs_window_open(c->x, w, p, len, right);
 }
 
 void rdma_window_close(struct rcall *c, struct verbs_window *w, struct xop *op)

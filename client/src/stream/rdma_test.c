@@ -42,6 +42,25 @@ static void who_was_refused_does_not_dial_for_each_call(void **state)
 		rdma_call_end(fs.rdma, &s[i].call);
 }
 
+/* The node has another address, which is not reached from here. */
+static void nobody_waits_for_another_address_while_one_connection_stands(void **state)
+{
+	static struct seen s[7];
+
+	(void)state;
+	fs.rdma->rails.off = false; /* dfs.rdma.rails=auto */
+	peer = (struct verbs_hello){.node = 7, .rails = 1};
+	memcpy(peer.rail[0], (uint8_t[16]){[10] = 0xff, 0xff, 10, 0, 0, 1}, 16);
+	mute = true;
+	for (int i = 0; i < 7; i++) {
+		assert_int_equal(start(&s[i], "127.0.0.1"), 0);
+		assert_ptr_equal(s[i].call.conn->x, &conn);
+	}
+	assert_int_equal(dials, 2);
+	for (int i = 0; i < 7; i++)
+		rdma_call_end(fs.rdma, &s[i].call);
+}
+
 static void a_call_is_told_of_a_loss_once(void **state)
 {
 	(void)state;
@@ -84,6 +103,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		t(who_was_refused_does_not_dial_for_each_call),
+		t(nobody_waits_for_another_address_while_one_connection_stands),
 		t(a_call_is_told_of_a_loss_once),
 		t(an_idle_connection_makes_room_for_another),
 	};

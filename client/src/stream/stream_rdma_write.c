@@ -399,6 +399,7 @@ int rdma_w_send(struct wstream *ws, struct packet *p, struct err *err)
 int rdma_w_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 {
 	struct rdma_w *w = w_of(ws);
+	bool lost = false;
 	int rc = 0;
 
 	pthread_mutex_lock(&w->m.lock);
@@ -409,13 +410,13 @@ int rdma_w_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 		rc = err_set(err, -EPROTO, "data node %s acknowledges for %u of %zu nodes", w->peer,
 			     w->acks_short, w->nodes);
 	} else if (w->m.lost) {
-		rc = broke(w, err);
+		lost = true; /* and stays so, with its reason */
 	} else if (w->closed) {
 		rc = err_set(err, -ECONNRESET, "data node %s ended the block: %s", w->peer,
 			     *w->text ? w->text : "no reason given");
 	}
 	pthread_mutex_unlock(&w->m.lock);
-	return rc;
+	return lost ? broke(w, err) : rc;
 }
 
 static bool has_ack(const struct rdma_w *w)
