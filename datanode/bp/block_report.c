@@ -163,7 +163,8 @@ static int status_of(enum store_event ev)
 	case STORE_RECEIVED:
 		return HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__RECEIVED;
 	case STORE_DELETED:
-	case STORE_LEFT: /* never pending */
+	case STORE_LEFT: /* never pending, as STORE_GONE is */
+	case STORE_GONE:
 		break;
 	}
 	return HDD__RECEIVED_DELETED_BLOCK_INFO_PROTO__BLOCK_STATUS__DELETED;

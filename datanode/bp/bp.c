@@ -181,6 +181,8 @@ static void on_block(void *arg, struct block_pool *bp, const char *storage_uuid,
 	metric_add(METRIC_DN_BLOCKS_WRITTEN, ev == STORE_RECEIVED);
 	metric_add(METRIC_DN_BLOCKS_REMOVED, ev == STORE_DELETED);
 	cache_forget(s->cache, bp, b->id);
+	if (ev == STORE_GONE)
+		return;
 	tell(s, bp, storage_uuid, b, ev, hint);
 	if (ev == STORE_DELETED && ec_id_is_striped(b->id))
 		tell_other_units(s, bp, b->id);

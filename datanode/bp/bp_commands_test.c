@@ -610,6 +610,14 @@ static void an_ordered_replica_is_locked_reported_and_let_go(void **state)
 	id = 6;
 	f->nn.command = &cmd;
 	eventually(f->nn.cached == 0);
+	ids.action = HDD__BLOCK_ID_COMMAND_PROTO__ACTION__CACHE;
+	id = 7;
+	f->nn.command = &cmd;
+	eventually(f->nn.cached == 1);
+	(void)delete_order(&o, 7);
+	o.b.numbytes = INT64_MAX; /* without a report, as of a file that was deleted */
+	f->nn.command = &o.cmd;
+	eventually(f->nn.cached == 0);
 }
 
 int main(void)

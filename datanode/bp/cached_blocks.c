@@ -84,7 +84,7 @@ static void drop_locked(struct cache *c, const struct key *k)
 	entry_free(c, e);
 	atomic_fetch_sub(&c->interest, 1);
 	hot_copies_forbid(c->hot, k->bp, k->id);
-	replica_set_cached(k->bp, k->id, false);
+	(void)replica_set_cached(k->bp, k->id, false);
 	log_info("op=uncache block=%" PRId64, k->id);
 }
 
@@ -189,14 +189,15 @@ static int lock_open(struct cache *c, const struct key *k, const struct replica_
 		return -ENOSPC;
 	rc = lock_file(r, len, &at);
 	if (!rc) {
-		rc = enter(c, k, at, len, &r->block);
+		/* first: from now on we are told when it goes */
+		rc = replica_set_cached(k->bp, k->id, true) ? 0 : -ENOENT;
+		rc = rc ?: enter(c, k, at, len, &r->block);
 		if (rc)
 			(void)munmap(at, len);
 	}
-	if (!rc) {
-		replica_set_cached(k->bp, k->id, true);
+	if (!rc)
 		return 0;
-	}
+	(void)replica_set_cached(k->bp, k->id, false);
 	pthread_mutex_lock(&c->lock);
 	c->used -= len;
 	hot_copies_give_room(c->hot, len);

@@ -152,7 +152,28 @@ void replica_remove_locked(struct block_pool *bp, struct replica *r)
 	r->gone = true;
 	open_replica_drop(&bp->store->open_replicas, bp, r->id);
 	pthread_cond_broadcast(&bp->changed);
-	replica_put_locked(bp, r);
+	if (r->cached)
+		list_add_tail(&bp->gone, &r->in_slice); /* with the map's reference */
+	else
+		replica_put_locked(bp, r);
+}
+
+void pool_tell_gone(struct block_pool *bp)
+{
+	struct list *l;
+
+	pthread_mutex_lock(&bp->lock);
+	while ((l = list_pop(&bp->gone))) {
+		struct replica *r = container_of(l, struct replica, in_slice);
+		const struct block b = {r->id, r->gs, r->len};
+		const struct slice *sl = r->slice;
+
+		replica_put_locked(bp, r);
+		pthread_mutex_unlock(&bp->lock);
+		store_event(bp, sl, &b, STORE_GONE, NULL);
+		pthread_mutex_lock(&bp->lock);
+	}
+	pthread_mutex_unlock(&bp->lock);
 }
 
 int replica_need_write_state(struct replica *r)
@@ -322,16 +343,19 @@ bool replica_is_pinned(struct block_pool *bp, int64_t id)
 	return pinned;
 }
 
-void replica_set_cached(struct block_pool *bp, int64_t id, bool cached)
+bool replica_set_cached(struct block_pool *bp, int64_t id, bool cached)
 {
 	struct replica *r;
+	bool is_there;
 
 	pthread_mutex_lock(&bp->lock);
 	r = replica_find_locked(bp, id);
+	is_there = r && !r->deleting;
 	if (r)
-		r->cached = cached;
+		r->cached = cached && is_there;
 	open_replica_drop(&bp->store->open_replicas, bp, id); /* they are read in the other way */
 	pthread_mutex_unlock(&bp->lock);
+	return is_there;
 }
 
 void replica_brief_locked(const struct replica *r, struct block *ret_block,

@@ -36,6 +36,13 @@ static void doom_locked(struct deletion *d, struct replica *r)
 	d->claimed = true;
 }
 
+/* At once, also when the disk does not answer and its files stay for long. No lock is held. */
+static void tell_cached(const struct deletion *d, bool cached)
+{
+	if (cached)
+		store_event(d->bp, d->r->slice, &d->block, STORE_GONE, NULL);
+}
+
 static void deletion_queue(struct deletion *d, struct volume *v)
 {
 	pthread_mutex_lock(&v->store->lock);
@@ -74,6 +81,7 @@ static void delete_files(const struct deletion *d)
 /* Of a replica that was in use: stops its writer, waits for who is in a call on its files. */
 static int deletion_claim(struct deletion *d)
 {
+	bool cached = false;
 	struct replica *r;
 	int rc;
 
@@ -85,11 +93,14 @@ static int deletion_claim(struct deletion *d)
 		rc = -ENOENT;
 	}
 	d->r->ordered = false;
-	if (!rc)
+	if (!rc) {
 		doom_locked(d, r);
-	else
+		cached = r->cached;
+	} else {
 		replica_put_locked(d->bp, d->r);
+	}
 	pthread_mutex_unlock(&d->bp->lock);
+	tell_cached(d, cached);
 	return rc;
 }
 
@@ -188,6 +199,7 @@ int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet)
 {
 	struct deletion *d = malloc(sizeof(*d));
 	struct volume *v = NULL;
+	bool cached = false;
 	struct replica *r;
 	int rc;
 
@@ -204,11 +216,13 @@ int replica_invalidate(struct block_pool *bp, const struct block *b, bool quiet)
 		if (is_idle(r)) {
 			replica_take_locked(bp, r);
 			doom_locked(d, r);
+			cached = r->cached;
 		} else {
 			r->ordered = true;
 		}
 	}
 	pthread_mutex_unlock(&bp->lock);
+	tell_cached(d, cached);
 	if (v)
 		deletion_queue(d, v);
 	else

@@ -304,9 +304,13 @@ static void replica_free(struct replica *r)
 
 static void pool_free(struct block_pool *bp)
 {
+	struct list *l;
+
 	if (!bp)
 		return;
 	replica_map_drain(&bp->map, replica_free);
+	while ((l = list_pop(&bp->gone)))
+		replica_free(container_of(l, struct replica, in_slice));
 	for (uint32_t i = 0; i < STORE_VOLUMES_MAX; i++) {
 		replica_index_close(bp->slices[i].index);
 		if (bp->slices[i].fd >= 0)
@@ -390,6 +394,7 @@ static struct block_pool *pool_new(struct store *s, const struct store_namespace
 		list_init(&bp->slices[i].replicas);
 		list_init(&bp->slices[i].walks);
 	}
+	list_init(&bp->gone);
 	pthread_mutex_init(&bp->lock, NULL);
 	clock_cond_init(&bp->changed);
 	return bp;

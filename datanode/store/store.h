@@ -107,12 +107,16 @@ const char *pool_id(const struct block_pool *bp);
 struct store *pool_store(const struct block_pool *bp);
 
 /* ---- events, for the NameNode's incremental reports ---- */
-enum store_event { /* wire values, but for STORE_LEFT */
+enum store_event { /* wire values, but for STORE_LEFT and STORE_GONE */
 		   /* its writer is gone: that it is being received need not be told any more */
 		   STORE_LEFT = 0,
 		   STORE_RECEIVING = 1,
 		   STORE_RECEIVED = 2,
 		   STORE_DELETED = 3,
+		   /* for the cache: a replica that replica_set_cached() said to be cached goes, in
+		    * whichever way: at once when its deletion is ordered, and within a quarter of
+		    * a second of having left the store. May come twice, and beside another */
+		   STORE_GONE = 4,
 };
 struct store_listener {
 	/** Any thread, no lock held. @hint: datanode uuid or NULL. */
@@ -292,8 +296,10 @@ int replica_read_open_now(struct block_pool *bp, const struct block *b,
 /** For reactors: as replica_read_close() where that closes no file; else false, and nothing is
  * done. */
 bool replica_read_close_now(struct replica_reader *r);
-/** Its pages are locked in memory, or no longer: readers go by the page cache. Unknown ids pass. */
-void replica_set_cached(struct block_pool *bp, int64_t id, bool cached);
+/** Its pages are locked in memory, or no longer: readers go by the page cache. False: there is no
+ *  such replica, or it is being deleted; else STORE_GONE follows one that is cached when it goes.
+ */
+bool replica_set_cached(struct block_pool *bp, int64_t id, bool cached);
 /** Fresh visible length and partial CRC of a replica being written; reads a file. -ESTALE: it is
  *  another one by now, and to be opened again. */
 int replica_read_refresh(struct replica_reader *r, struct err *err);

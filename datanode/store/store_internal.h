@@ -185,7 +185,7 @@ struct replica { /* all fields under the pool lock, or by its exclusive user */
 	bool corrupt;         /* found so: the NameNode is told with each full report */
 	bool pinned;          /* its data file has the sticky bit: the balancer leaves it here */
 	bool cached;          /* its pages are locked in memory: read by the page cache */
-	struct list in_slice; /* in slice->replicas */
+	struct list in_slice; /* in slice->replicas; when it was cached and is gone: in pool.gone */
 };
 
 struct block_pool {
@@ -194,6 +194,7 @@ struct block_pool {
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a replica lost its exclusive user, or is gone */
 	struct replica_map map;
+	struct list gone; /* were cached, and nobody has been told */
 	/* so often some replica was cut; under the lock, after the replica says so */
 	atomic_uint_fast64_t cuts;
 	struct slice slices[STORE_VOLUMES_MAX];
@@ -461,6 +462,8 @@ void slice_note_stamp_locked(struct slice *sl, uint64_t gs);
 /** Into the map, which takes a reference. */
 void replica_add_locked(struct block_pool *bp, struct replica *r);
 void replica_remove_locked(struct block_pool *bp, struct replica *r);
+/** STORE_GONE for those that were removed since the last call, and were cached. */
+void pool_tell_gone(struct block_pool *bp);
 /** Its files are on another volume now. */
 void replica_set_slice_locked(struct replica *r, struct slice *sl);
 #define WALK_BATCH 512 /* replicas between two calls of @rest: tens of microseconds */

@@ -423,6 +423,8 @@ void *store_watcher(void *arg)
 		for (uint32_t i = 0; i < s->volume_count; i++)
 			if (s->volumes[i].check.runs)
 				watch(&s->volumes[i], ms < 2 * tick ? ms : 2 * tick);
+		for (uint32_t p = 0; p < pool_count(s); p++)
+			pool_tell_gone(s->pools[p]);
 	}
 	return NULL;
 }
