@@ -96,6 +96,7 @@ void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
 		op->done(op, rc);
 	fail_queue(c, &c->ctlq);
 	fail_queue(c, &c->txq);
+	fail_queue(c, &c->shutq);
 	fail_queue(c, &c->rdq);
 	op = c->recv_op;
 	if (op && list_empty(&c->rxq)) {

@@ -136,7 +136,8 @@ struct verbs_opts {
 	/* active only, or NULL: slots that the peer may RDMA WRITE, when `pool` is not to be open
 	 * to that; outlives verbs */
 	struct pool *landing;
-	uint32_t features;                 /* offered to peers, or taken from them */
+	uint32_t features;                 /* offered when connecting */
+	uint32_t accept_features;          /* taken from those who offer them */
 	uint32_t srq_depth;                /* passive: receives that are always there; 0: 1024 */
 	uint32_t credits;                  /* most receives granted to one connection; 0: 32 */
 	const struct verbs_tuning *tuning; /* copied; NULL: the default */

@@ -344,7 +344,7 @@ static void admit_reads(struct vconn *c, const struct rdma_conn_param *conn)
 {
 	const struct ibv_device_attr *attr = &c->cm_dev->attr;
 
-	c->features = c->peer.features & c->v->opts.features;
+	c->features = c->peer.features & c->v->opts.accept_features;
 	if (vdev_has_windows(attr) && attr->max_qp_rd_atom > 0 && conn->responder_resources)
 		c->rd_given = (uint8_t)lesser(lesser(READ_DEPTH_MAX, attr->max_qp_rd_atom),
 					      conn->responder_resources);

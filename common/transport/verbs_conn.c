@@ -43,6 +43,7 @@ struct vconn *vconn_alloc(struct verbs *v, bool active)
 	list_init(&c->early);
 	list_init(&c->ctlq);
 	list_init(&c->txq);
+	list_init(&c->shutq);
 	list_init(&c->rdq);
 	list_init(&c->qpn_link);
 	list_init(&c->tx_link);
@@ -138,7 +139,8 @@ static uint64_t flush_deadline(const struct vconn *c)
 
 static bool vconn_is_sending(const struct vconn *c)
 {
-	return c->awaited || !list_empty(&c->ctlq) || !list_empty(&c->txq) || !list_empty(&c->rdq);
+	return c->awaited || !list_empty(&c->ctlq) || !list_empty(&c->txq) ||
+	       !list_empty(&c->shutq) || !list_empty(&c->rdq);
 }
 
 void vconn_start_timer(struct vconn *c)

@@ -183,9 +183,9 @@ struct vconn {
 	struct ibv_mr *rx_mr; /* C */
 	uint32_t rx_count;    /* M */
 	/* sending */
-	/* vreq: control messages that go first; sends, pushes and windows in order; pulls, and
-	 * windows that are closed */
-	struct list ctlq, txq, rdq;
+	/* vreq: control messages that go first; sends, pushes and windows in order; windows that
+	 * are closed, which wait for none of these; pulls */
+	struct list ctlq, txq, shutq, rdq;
 	struct credit credit;      /* what we may send */
 	uint32_t rd_used, rd_max;  /* rd_max: M */
 	uint64_t ping_ns, rtt_ns;  /* active: when the first message was posted, what it took */

@@ -202,7 +202,9 @@ static int up(void **state)
 	s->v.control = &s->control;
 	s->v.poller.fd = -1;
 	s->v.tuning = verbs_tuning_default;
-	s->v.opts = (struct verbs_opts){.protocol = &protocol, .features = VERBS_ONESIDED};
+	s->v.opts = (struct verbs_opts){.protocol = &protocol,
+					.features = VERBS_ONESIDED,
+					.accept_features = VERBS_ONESIDED};
 	s->v.listening = true;
 	s->ctx.device = &s->device;
 	s->ctx.ops.post_recv = post_recv;
@@ -321,8 +323,16 @@ static void a_node_that_does_not_want_to_answers_none(void **state)
 {
 	struct side *s = *state;
 
-	s->v.opts.features = 0;
+	s->v.opts.accept_features = 0;
 	assert_false(answers_reads(s, 16, 0));
+}
+
+static void a_node_that_asks_for_none_itself_answers_them(void **state)
+{
+	struct side *s = *state;
+
+	s->v.opts.features = 0;
+	assert_true(answers_reads(s, 16, 8));
 }
 
 static void who_would_read_and_does_not_say_so_is_refused(void **state)
@@ -430,6 +440,7 @@ int main(void)
 		CASE(who_asks_and_posts_none_gets_none),
 		CASE(without_windows_there_are_none),
 		CASE(a_node_that_does_not_want_to_answers_none),
+		CASE(a_node_that_asks_for_none_itself_answers_them),
 		CASE(who_would_read_and_does_not_say_so_is_refused),
 		CASE(a_dialer_posts_as_many_as_were_agreed_on),
 		CASE(who_does_not_know_of_them_is_dialled_again_without),

@@ -223,6 +223,19 @@ static enum credit_class class_of(const struct vconn *c, const struct vreq *q)
 									: CREDIT_DATA;
 }
 
+static void add_pulls(struct vconn *c, struct chain *ch)
+{
+	struct vreq *q;
+
+	while ((q = first(&c->rdq)) && sq_has_room(c)) {
+		if (c->rd_used == c->rd_max) {
+			metric_add(METRIC_RDMA_STALL_READ, 1);
+			break;
+		}
+		add_pull(c, ch, q);
+	}
+}
+
 static void build_chain(struct vconn *c, struct chain *ch)
 {
 	struct vreq *q;
@@ -235,6 +248,8 @@ static void build_chain(struct vconn *c, struct chain *ch)
 	       sq_has_room(c))
 		if (!add_send(c, ch, q))
 			break;
+	while ((q = first(&c->shutq)) && sq_has_room(c))
+		add_window(c, ch, q);
 	while ((q = first(&c->txq)) && sq_has_room(c)) {
 		if (q->kind == V_PUSH) {
 			if (!add_push(c, ch, q))
@@ -248,17 +263,7 @@ static void build_chain(struct vconn *c, struct chain *ch)
 			break;
 		}
 	}
-	while ((q = first(&c->rdq)) && sq_has_room(c)) {
-		if (q->kind == V_UNBIND) {
-			add_window(c, ch, q);
-			continue;
-		}
-		if (c->rd_used == c->rd_max) {
-			metric_add(METRIC_RDMA_STALL_READ, 1);
-			break;
-		}
-		add_pull(c, ch, q);
-	}
+	add_pulls(c, ch);
 	if ((c->beat || grant_due(&c->grant)) && credit_may_send(&c->credit, CREDIT_BEAT) &&
 	    sq_has_room(c))
 		(void)add_heartbeat(c, ch, V_SEND);

@@ -547,7 +547,7 @@ void verbs_window_close(struct xconn *x, struct verbs_window *w, struct xop *op)
 	struct vconn *c = (struct vconn *)x;
 
 	/* not behind messages that wait for credits, if it need not be behind what opens it */
-	vconn_submit(c, w->queued ? &c->txq : &c->rdq, op,
+	vconn_submit(c, w->queued ? &c->txq : &c->shutq, op,
 		     (struct vreq){.kind = V_UNBIND, .rkey = w->rkey});
 }
 

@@ -113,6 +113,35 @@ static void a_window_is_closed_before_messages_that_wait_for_credits(void **stat
 	verbs_memory_free(m);
 }
 
+/* Pulls wait for a peer that feeds them as slowly as it likes. */
+static void a_window_is_closed_before_pulls_that_wait(void **state)
+{
+	struct xop pull[2] = {{.done = nothing}, {.done = nothing}}, shut = {.done = nothing};
+	struct verbs_window *w;
+	struct ibv_qp qp = {0};
+	struct verbs_memory *m;
+	struct vconn *c;
+
+	(void)state;
+	opens(&dev[0]);
+	m = must_have();
+	c = conn_up(&qp);
+	c->rd_max = 1;
+	w = verbs_window_get(m, &c->x);
+	(void)verbs_window_open(&c->x, w, mem, 1, VERBS_PEER_READS);
+	vconn_flush(c);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_true(verbs_read(&c->x, (struct xremote){1, 2}, m, mem, 1, &pull[i]));
+	vconn_flush(c);
+	verbs_window_close(&c->x, w, &shut);
+	vconn_flush(c);
+	assert_int_equal(posted_n, 3);
+	assert_int_equal(posted[1], IBV_WR_RDMA_READ);
+	assert_int_equal(posted[2], IBV_WR_LOCAL_INV);
+	conn_down(c);
+	verbs_memory_free(m);
+}
+
 static unsigned rights_of(struct verbs_memory *m, struct vconn *c, enum verbs_right right)
 {
 	struct verbs_window *w = verbs_window_get(m, &c->x);
@@ -199,6 +228,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(a_peer_gets_the_right_that_is_named_and_no_other),
+		CASE(a_window_is_closed_before_pulls_that_wait),
 		CASE(a_window_is_closed_before_messages_that_wait_for_credits),
 		CASE(what_is_lent_is_in_the_domain_of_those_who_were_accepted),
 		CASE(a_read_goes_to_registered_memory),

@@ -68,10 +68,11 @@ struct capsule_peer_link {
 	/* the connection is about to be closed; or NULL */
 	void (*closing)(struct capsule_peer_link *l);
 	bool receiving;
-	bool ending;  /* ERROR is sent: take nothing more, close soon */
-	bool gone;    /* the queue pair is destroyed */
-	int rc;       /* -errno once lost */
-	uint32_t got; /* bytes received and not yet handled */
+	bool ending;   /* ERROR is sent: take nothing more, close soon */
+	bool gone;     /* the queue pair is destroyed */
+	bool given_up; /* private: link_close() is at it */
+	int rc;        /* -errno once lost */
+	uint32_t got;  /* bytes received and not yet handled */
 	char peer[NET_TEXT_MAX];
 	uint8_t in[VERBS_MESSAGE_MAX];
 };

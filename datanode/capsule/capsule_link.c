@@ -122,9 +122,15 @@ void link_close(struct capsule_peer_link *l, int rc)
 
 	if (!l->rc)
 		l->rc = rc;
+	if (l->given_up) /* what comes back closes again */
+		return;
 	reactor_timer_clear(l->caps->core->reactor, &l->linger);
-	if (xc && l->closing)
+	if (xc && l->closing) {
+		l->given_up = true;
+		xconn_give_up(xc); /* a window is not taken from one that is alive */
 		l->closing(l);
+		l->given_up = false;
+	}
 	l->xc = NULL;
 	if (xc)
 		xconn_close(xc);

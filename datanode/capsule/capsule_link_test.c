@@ -10,7 +10,8 @@
 
 #include "datanode/capsule/capsule_internal.h"
 
-static unsigned told, closed;
+static unsigned told, closed, given_up;
+static struct capsule_peer_link *ends;
 
 void reactor_timer_set(struct reactor *r, struct rtimer *t, uint64_t deadline_ns)
 {
@@ -48,6 +49,7 @@ static void closing(struct capsule_peer_link *l)
 {
 	assert_non_null(l->xc); /* its windows are to be revoked there */
 	assert_int_equal(closed, 0);
+	assert_int_equal(given_up, 1); /* and it is alive no more */
 	told++;
 }
 
@@ -57,9 +59,18 @@ static void close_conn(struct xconn *c)
 	closed++;
 }
 
+/* What is under way comes back meanwhile. */
+static void give_up(struct xconn *c)
+{
+	(void)c;
+	given_up++;
+	ends->recv_op.done(&ends->recv_op, -ECANCELED);
+	assert_int_equal(told, 0);
+}
+
 static void windows_go_before_the_queue_pair(void **state)
 {
-	static const struct xport_ops ops = {.close = close_conn};
+	static const struct xport_ops ops = {.close = close_conn, .give_up = give_up};
 	struct engine_core core = {0};
 	struct capsule_port caps = {.core = &core};
 	struct xconn xc = {.ops = &ops};
@@ -70,6 +81,7 @@ static void windows_go_before_the_queue_pair(void **state)
 	link_init(&l, &caps, &rop);
 	l.closing = closing;
 	link_attach(&l, &xc);
+	ends = &l;
 	link_close(&l, -ECONNRESET);
 	assert_true(told == 1 && closed == 1 && !l.xc);
 	link_close(&l, -ECANCELED);

@@ -104,7 +104,9 @@ static int start(struct engine_core *core, const struct engine_core *first,
 		.active = true,
 		.share = first->caps ? first->caps->verbs : NULL,
 		.tuning = tuning,
-		.features = core->dn->hot ? VERBS_ONESIDED : 0,
+		/* as a dialer a node asks for no views: one that does not know of them needs no
+		 * second try */
+		.accept_features = core->dn->hot ? VERBS_ONESIDED : 0,
 	};
 	struct xlistener_opts lo = {.addr = core->dn->data_addr, .accepted = capsule_accept};
 	struct capsule_port *caps = calloc(1, sizeof(*caps));

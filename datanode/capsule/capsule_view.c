@@ -18,6 +18,7 @@
 #define SOON_MS 50               /* being made */
 #define LATER_MS 1000            /* no window is spare, or there are too many blocks */
 #define NEVER_MS 0
+#define CLOSING_NS (5 * NS_PER_S) /* until a window that is being closed costs its connection */
 
 enum hot_state { HOT_COMING, HOT_READY, HOT_FAILED, HOT_LEAVING };
 
@@ -42,7 +43,7 @@ struct view {
 	struct hot *hot;
 	struct verbs_window *window; /* NULL: it is closed, or was revoked */
 	struct xremote at;
-	uint64_t until_ns;
+	uint64_t until_ns, closing_ns; /* closing_ns: since when, once it is closing */
 	bool closing;
 	struct xop close_op;
 };
@@ -172,6 +173,7 @@ static void view_close(struct view *v)
 	if (v->closing || !l->xc)
 		return;
 	v->closing = true;
+	v->closing_ns = now_ns(l->caps);
 	v->close_op.done = on_closed;
 	verbs_window_close(l->xc, v->window, &v->close_op);
 }
@@ -232,14 +234,23 @@ void capsule_views_free(struct capsule_conn *c)
 
 /* ---- leases ---- */
 
+/* A closing may wait behind what the peer keeps from being sent: that takes no more time. */
 static void close_ended(struct capsule_conn *c, uint64_t now)
 {
+	bool lingers = false;
+
 	list_for_each (l, &c->views) {
 		struct view *v = container_of(l, struct view, link);
 
+		lingers |= v->closing && now >= v->closing_ns + CLOSING_NS;
 		if (now >= v->until_ns)
 			view_close(v);
 	}
+	if (!lingers || !c->link.xc)
+		return;
+	log_warn("op=view peer=%s: it keeps a window from being closed: the connection ends",
+		 c->link.peer);
+	link_close(&c->link, -ETIMEDOUT);
 }
 
 static void on_turn(struct rtimer *t)
@@ -313,7 +324,8 @@ static void give(struct capsule_conn *c, uint64_t id, struct view *v)
 				.crc_len = h->crc_len}},
 	};
 
-	v->until_ns = now_ns(c->link.caps) + CAPS_VIEW_MS * NS_PER_MS;
+	/* not since this turn began: the client counts from when it asked */
+	v->until_ns = clock_mono_ns() + CAPS_VIEW_MS * NS_PER_MS;
 	v->hot->used_ns = now_ns(c->link.caps);
 	metric_add(METRIC_DN_VIEWS_GIVEN, 1);
 	(void)link_send(&c->link, &m);

@@ -36,9 +36,9 @@ struct verbs_window {
 	struct xop *closing;
 };
 
-static uint64_t now;
+static uint64_t now, turn_lasts;                /* the reactor's clock is so late */
 static struct hot_job *asked[CAPS_HOT_MAX + 1]; /* not run yet */
-static unsigned asks, memories, put_back, opens, closes, revokes, refusals;
+static unsigned asks, memories, put_back, opens, closes, revokes, refusals, hung_up;
 static struct verbs_window window[WINDOWS];
 static struct hot_copy copy;
 static struct capsule said; /* the last answer */
@@ -59,7 +59,15 @@ static struct xconn xc[2];
 uint64_t reactor_now_ns(const struct reactor *r)
 {
 	(void)r;
-	return now;
+	return now - turn_lasts;
+}
+
+int __wrap_clock_gettime(clockid_t which, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t which, struct timespec *ret)
+{
+	(void)which;
+	*ret = (struct timespec){(time_t)(now / NS_PER_S), (long)(now % NS_PER_S)};
+	return 0;
 }
 
 void reactor_timer_set(struct reactor *r, struct rtimer *t, uint64_t deadline_ns)
@@ -194,6 +202,15 @@ int link_send(struct capsule_peer_link *l, const struct capsule *m)
 	return 0;
 }
 
+void link_close(struct capsule_peer_link *l, int rc)
+{
+	assert_int_equal(rc, -ETIMEDOUT);
+	assert_non_null(l->xc);
+	hung_up++;
+	capsule_views_lost(l);
+	l->xc = NULL;
+}
+
 void link_refuse(struct capsule_peer_link *l, const char *why)
 {
 	(void)l, (void)why;
@@ -257,17 +274,21 @@ static void run_jobs(int rc)
 	asks = 0;
 }
 
+static void closed_one(unsigned i, int res)
+{
+	struct xop *op = window[i].closing;
+
+	if (!op)
+		return;
+	window[i].closing = NULL;
+	window[i].open = res < 0;
+	op->done(op, res);
+}
+
 static void closed(int res)
 {
-	for (unsigned i = 0; i < WINDOWS; i++) {
-		struct xop *op = window[i].closing;
-
-		if (!op)
-			continue;
-		window[i].closing = NULL;
-		window[i].open = res < 0;
-		op->done(op, res);
-	}
+	for (unsigned i = 0; i < WINDOWS; i++)
+		closed_one(i, res);
 }
 
 static void turn(uint64_t ns)
@@ -301,7 +322,8 @@ static int setup(void **state)
 {
 	(void)state;
 	now = 1000 * SECOND;
-	asks = memories = put_back = opens = closes = revokes = refusals = 0;
+	asks = memories = put_back = opens = closes = revokes = refusals = hung_up = 0;
+	turn_lasts = 0;
 	memset(window, 0, sizeof(window));
 	token_rc = lend_rc = 0;
 	agreed = true;
@@ -391,6 +413,36 @@ static void it_ends_with_its_lease_and_not_before(void **state)
 	view(0);
 	assert_int_equal(answered(), 0);
 	assert_int_equal(opens, 2);
+}
+
+static void a_long_turn_takes_nothing_of_a_lease(void **state)
+{
+	(void)state;
+	given(0);
+	turn_lasts = 3 * SECOND;
+	view(0);
+	turn_lasts = 0;
+	turn(9 * SECOND);
+	assert_int_equal(closes, 0);
+	turn(SECOND);
+	assert_int_equal(closes, 1);
+}
+
+static void who_keeps_it_open_loses_the_connection(void **state)
+{
+	(void)state;
+	given(0);
+	given(1);
+	turn(10 * SECOND);
+	assert_int_equal(closes, 2);
+	closed_one(1, 0); /* the other one does as it should */
+	turn(4 * SECOND);
+	assert_int_equal(hung_up, 0);
+	turn(1 * SECOND);
+	assert_true(hung_up == 1 && !conn[0].link.xc && conn[1].link.xc);
+	assert_int_equal(revokes, 1);
+	turn(9 * SECOND);
+	assert_int_equal(hung_up, 1);
 }
 
 static void who_gives_it_back_names_it(void **state)
@@ -589,6 +641,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(a_view_is_of_the_copy_and_asked_for_again_until_it_is_there),
 		CASE(it_ends_with_its_lease_and_not_before),
+		CASE(a_long_turn_takes_nothing_of_a_lease),
+		CASE(who_keeps_it_open_loses_the_connection),
 		CASE(who_gives_it_back_names_it),
 		CASE(a_copy_that_is_over_goes_when_its_views_have_ended),
 		CASE(nobodys_copy_is_let_go_of),

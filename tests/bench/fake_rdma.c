@@ -115,9 +115,9 @@ static int all(int fd, void *buf, size_t len, bool out)
 	return 0;
 }
 
-static int greet(struct conn *c, uint8_t role)
+static int greet(struct conn *c, uint8_t role, uint32_t features)
 {
-	struct hello mine = {.said = {.features = c->v->opts.features,
+	struct hello mine = {.said = {.features = features,
 				      .credits = 32,
 				      .message_max = VERBS_MESSAGE_MAX,
 				      .read_depth = 16,
@@ -130,6 +130,7 @@ static int greet(struct conn *c, uint8_t role)
 	if (rc)
 		return rc;
 	c->peer = its.said;
+	c->peer.features &= features; /* what both have */
 	c->pid = its.pid;
 	return 0;
 }
@@ -418,7 +419,7 @@ int verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_
 	c->x.peer = *to;
 	c->connect_op = op;
 	c->over = c->fd < 0 || connect(c->fd, (struct sockaddr *)&name, len) ||
-		  greet(c, v->opts.role) || receive_from(c);
+		  greet(c, v->opts.role, v->opts.features) || receive_from(c);
 	c->msg.fn = connected;
 	*ret = &c->x;
 	reactor_post(v->reactor, &c->msg);
@@ -445,7 +446,7 @@ static void *acceptor_thread(void *arg)
 	card_begins();
 	while ((fd = accept4(first->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
 		c = conn_new(v, fd);
-		if (!c || greet(c, v->opts.accept_role) < 0) {
+		if (!c || greet(c, v->opts.accept_role, v->opts.accept_features) < 0) {
 			free(c);
 			(void)close(fd);
 			continue;
@@ -642,7 +643,7 @@ uint32_t verbs_read_depth(const struct xconn *x)
 {
 	const struct conn *c = conn_of(x);
 
-	return c->peer.features & c->v->opts.features & VERBS_ONESIDED ? 16 : 0;
+	return c->peer.features & VERBS_ONESIDED ? 16 : 0;
 }
 
 bool verbs_read(struct xconn *c, struct xremote from, const struct verbs_memory *m, void *to,

@@ -23,6 +23,7 @@ static struct side one_sided(bool passive, uint32_t features)
 				.accept_role = CAPSULE_NODE,
 				.peer_may_write = true,
 				.features = features,
+				.accept_features = features,
 				.srq_depth = passive ? 256 : 0};
 	struct err err = ERR_INIT;
 	struct side s = {0};
