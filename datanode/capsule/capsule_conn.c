@@ -93,8 +93,24 @@ static void waiting_drop(struct capsule_conn *c)
 	c->waiting_count = 0;
 }
 
+/* Who takes no answers could have us keep any number of them. */
+static bool has_too_many(struct capsule_conn *c)
+{
+	uint32_t n = c->link.answers + c->waiting_count, streams = 0;
+
+	list_for_each (l, &c->streams)
+		streams += container_of(l, struct capsule_stream, link)->id != 0;
+	/* those that were begun before their turn have a bound of their own */
+	n += streams < CAPS_STREAMS_MAX ? streams : CAPS_STREAMS_MAX;
+	if (n >= CAPS_UNANSWERED_MAX)
+		link_refuse(&c->link, "too many requests of one connection are not answered");
+	return n >= CAPS_UNANSWERED_MAX;
+}
+
 static void on_request(struct capsule_conn *c, const struct capsule *m)
 {
+	if (has_too_many(c))
+		return;
 	if (stream_by_id(c, m->request_id) || waiting_by_id(c, m->request_id))
 		link_refuse(&c->link, "request id in use");
 	else if (c->stream_count < CAPS_STREAMS_MAX && list_empty(&c->waiting))
@@ -148,7 +164,8 @@ static void on_message(struct capsule_conn *c, const struct capsule *m, struct s
 		return;
 	case CAPSULE_VIEW:
 		slot_put(payload);
-		capsule_view(c, m);
+		if (!has_too_many(c))
+			capsule_view(c, m);
 		return;
 	case CAPSULE_VIEW_END:
 		slot_put(payload);

@@ -284,6 +284,30 @@ static void streams_before_their_turn_have_a_bound(void **state)
 	assert_int_equal(started, more);
 }
 
+/* Of requests that were refused at once, and of views. */
+static void answers_that_are_not_taken_have_a_bound(void **state)
+{
+	(void)state;
+	ask(1, CAPS_STREAMS_MAX, CAPSULE_READ);
+	conn->link.answers = CAPS_WAITING_MAX - 1;
+	ask(1000, 1, CAPSULE_VIEW);
+	assert_int_equal(viewed, CAPSULE_VIEW);
+	viewed = 0;
+	conn->link.answers++;
+	say(CAPSULE_VIEW, 1001);
+	assert_non_null(refused);
+	assert_int_equal(viewed, 0);
+	refused = NULL;
+	say(CAPSULE_READ, 1002);
+	assert_non_null(refused);
+	assert_int_equal(conn->waiting_count, 0);
+	conn->link.answers = CAPS_UNANSWERED_MAX - 1;
+	list_for_each (l, &conn->streams) /* those have their answers */
+		container_of(l, struct capsule_stream, link)->id = 0;
+	refused = NULL;
+	ask(1003, 1, CAPSULE_READ);
+}
+
 static void views_are_asked_for_by_the_dialer(void **state)
 {
 	(void)state;
@@ -305,6 +329,7 @@ int main(void)
 		T(a_request_has_an_id_of_its_own),
 		T(requests_that_wait_have_a_bound),
 		T(streams_before_their_turn_have_a_bound),
+		T(answers_that_are_not_taken_have_a_bound),
 		T(views_are_asked_for_by_the_dialer),
 	};
 

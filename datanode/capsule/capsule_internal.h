@@ -21,6 +21,8 @@
 
 #define CAPS_STREAMS_MAX 256 /* of one connection; those beyond wait for their turn */
 #define CAPS_WAITING_MAX 256 /* requests of one connection; more are a violation */
+/* requests of one connection that are not answered; an answer counts until it is sent */
+#define CAPS_UNANSWERED_MAX (CAPS_STREAMS_MAX + CAPS_WAITING_MAX)
 /* of a connection that we made: its streams end at the node a little later than here */
 #define CAPS_USERS_MAX 192u
 /* of one stream, not yet with the engine; the engine takes 128 */
@@ -68,11 +70,12 @@ struct capsule_peer_link {
 	/* the connection is about to be closed; or NULL */
 	void (*closing)(struct capsule_peer_link *l);
 	bool receiving;
-	bool ending;   /* ERROR is sent: take nothing more, close soon */
-	bool gone;     /* the queue pair is destroyed */
-	bool given_up; /* private: link_close() is at it */
-	int rc;        /* -errno once lost */
-	uint32_t got;  /* bytes received and not yet handled */
+	bool ending;      /* ERROR is sent: take nothing more, close soon */
+	bool gone;        /* the queue pair is destroyed */
+	bool given_up;    /* private: link_close() is at it */
+	int rc;           /* -errno once lost */
+	uint32_t got;     /* bytes received and not yet handled */
+	uint32_t answers; /* to requests, that wait for a credit of the peer */
 	char peer[NET_TEXT_MAX];
 	uint8_t in[VERBS_MESSAGE_MAX];
 };

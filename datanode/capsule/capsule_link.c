@@ -10,8 +10,17 @@
 
 struct sending { /* a capsule until the transport has taken it */
 	struct xop op;
+	struct capsule_peer_link *of; /* in whose answers it counts; NULL: it is none */
 	uint8_t buf[];
 };
+
+/* The last word about a request. Of one that is refused nothing else is known any more. */
+static bool is_answer(const struct capsule *m)
+{
+	return m->type == CAPSULE_VIEW_REPLY || m->type == CAPSULE_READ_REPLY ||
+	       m->type == CAPSULE_CLOSED ||
+	       (m->type == CAPSULE_OPEN_REPLY && m->open_reply.status != DT_SUCCESS);
+}
 
 static void on_gone(struct xconn *xc)
 {
@@ -35,8 +44,12 @@ static void on_received(struct xop *op, int res)
 
 static void on_sent(struct xop *op, int res)
 {
+	struct sending *s = container_of(op, struct sending, op);
+
 	(void)res; /* a lost connection is noticed by the receive */
-	free(container_of(op, struct sending, op));
+	if (s->of)
+		s->of->answers--;
+	free(s);
 }
 
 static void on_linger(struct rtimer *t)
@@ -84,6 +97,8 @@ int link_send(struct capsule_peer_link *l, const struct capsule *m)
 		return (int)len;
 	}
 	s->op = (struct xop){.done = on_sent};
+	s->of = is_answer(m) ? l : NULL;
+	l->answers += is_answer(m);
 	iov = (struct iovec){s->buf, (size_t)len};
 	link_extend(l);
 	xconn_send(l->xc, &iov, 1, &s->op);

@@ -88,9 +88,46 @@ static void windows_go_before_the_queue_pair(void **state)
 	assert_true(told == 1 && closed == 1 && l.rc == -ECONNRESET);
 }
 
+static struct xop *sent[4];
+static unsigned sends;
+
+static void send_later(struct xconn *c, const struct iovec *iov, int n, struct xop *op)
+{
+	(void)c, (void)iov, (void)n;
+	sent[sends++] = op;
+}
+
+static void an_answer_counts_until_it_is_sent(void **state)
+{
+	static const struct xport_ops ops = {.send = send_later};
+	static const uint8_t types[] = {CAPSULE_VIEW_REPLY, CAPSULE_HEARTBEAT, CAPSULE_CLOSED};
+	struct engine_core core = {0};
+	struct capsule_port caps = {.core = &core};
+	struct xconn xc = {.ops = &ops, .max_message = VERBS_MESSAGE_MAX};
+	struct capsule_peer_link l = {0};
+	struct rop rop;
+
+	(void)state;
+	link_init(&l, &caps, &rop);
+	link_attach(&l, &xc);
+	for (unsigned i = 0; i < 3; i++) {
+		struct capsule m = {.type = types[i], .request_id = types[i] != CAPSULE_HEARTBEAT};
+
+		m.view_reply.v.status = types[i] == CAPSULE_VIEW_REPLY ? DT_ERROR_UNSUPPORTED : 0;
+		assert_int_equal(link_send(&l, &m), 0);
+	}
+	assert_int_equal(l.answers, 2);
+	sent[1]->done(sent[1], 0);
+	assert_int_equal(l.answers, 2);
+	sent[0]->done(sent[0], 0);
+	sent[2]->done(sent[2], -ECONNRESET);
+	assert_int_equal(l.answers, 0);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(windows_go_before_the_queue_pair)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(windows_go_before_the_queue_pair),
+					   cmocka_unit_test(an_answer_counts_until_it_is_sent)};
 
 	return cmocka_run_group_tests_name("capsule_link", tests, NULL, NULL);
 }
