@@ -98,6 +98,8 @@ static bool has_too_many(struct capsule_conn *c)
 {
 	uint32_t n = c->link.answers + c->waiting_count, streams = 0;
 
+	if (n + c->stream_count < CAPS_UNANSWERED_MAX)
+		return false;
 	list_for_each (l, &c->streams)
 		streams += container_of(l, struct capsule_stream, link)->id != 0;
 	/* those that were begun before their turn have a bound of their own */
