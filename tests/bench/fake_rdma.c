@@ -67,7 +67,8 @@ struct conn {
 	uint32_t out; /* requests that the card has */
 	bool closing, over, ended, receives;
 	pthread_t receiver;
-	struct rmsg msg; /* it has been accepted, or is to be freed */
+	struct rmsg msg;       /* it has been accepted, or connected */
+	struct rmsg close_msg; /* it is closed; counts in out */
 };
 
 struct verbs {
@@ -344,7 +345,10 @@ static void fake_push(struct xconn *x, const struct iovec *iov, int n, struct xr
 
 static void free_later(struct rmsg *m)
 {
-	maybe_end(container_of(m, struct conn, msg));
+	struct conn *c = container_of(m, struct conn, close_msg);
+
+	c->out--;
+	maybe_end(c);
 }
 
 static void fake_close(struct xconn *x)
@@ -358,8 +362,9 @@ static void fake_close(struct xconn *x)
 		(void)shutdown(c->fd, SHUT_RDWR);
 	if (op)
 		op->done(op, -ECANCELED);
-	c->msg.fn = free_later;
-	reactor_post(c->x.reactor, &c->msg);
+	c->out++;
+	c->close_msg.fn = free_later;
+	reactor_post(c->x.reactor, &c->close_msg);
 }
 
 const struct xport_ops verbs_ops = {.name = "rdma",
