@@ -654,12 +654,7 @@ uint32_t verbs_read_depth(const struct xconn *x)
 bool verbs_read(struct xconn *c, struct xremote from, const struct verbs_memory *m, void *to,
 		uint32_t len, struct xop *op)
 {
-	(void)c;
-	(void)from;
-	(void)m;
-	(void)to;
-	(void)len;
-	(void)op;
+	(void)c, (void)from, (void)m, (void)to, (void)len, (void)op;
 	return false;
 }
 
