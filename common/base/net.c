@@ -147,6 +147,11 @@ const char *net_text(const struct net_addr *a, char *buf)
 	return buf;
 }
 
+bool net_same(const struct net_addr *a, const struct net_addr *b)
+{
+	return a->len == b->len && !memcmp(&a->sa, &b->sa, a->len);
+}
+
 uint16_t net_port(const struct net_addr *a)
 {
 	if (a->sa.ss_family == AF_INET)

@@ -30,6 +30,8 @@ int net_resolve(const char *host, uint16_t port, struct net_addr *ret, struct er
 const char *net_text(const struct net_addr *a, char *buf);
 /** Only the address, without the port; returns @buf[NET_TEXT_MAX]. */
 const char *net_ip(const struct net_addr *a, char *buf);
+/** The same address and port. */
+bool net_same(const struct net_addr *a, const struct net_addr *b);
 uint16_t net_port(const struct net_addr *a);
 void net_set_port(struct net_addr *a, uint16_t port);
 /** Non-blocking listening socket, SO_REUSEADDR (and SO_REUSEPORT when asked). @ret_bound gets the

@@ -23,11 +23,6 @@ struct rail_node {
 	struct rail rail[ADDRS]; /* the first is the address that it is known by */
 };
 
-static bool same(const struct net_addr *a, const struct net_addr *b)
-{
-	return a->len == b->len && !memcmp(&a->sa, &b->sa, a->len);
-}
-
 void rails_init(struct rails *t, bool off)
 {
 	*t = (struct rails){.off = off};
@@ -49,7 +44,7 @@ static struct rail_node *node_find(struct rails *t, const struct net_addr *addr)
 	list_for_each (l, &t->nodes) {
 		struct rail_node *n = container_of(l, struct rail_node, link);
 
-		if (same(&n->rail[0].addr, addr))
+		if (net_same(&n->rail[0].addr, addr))
 			return n;
 	}
 	return NULL;
@@ -173,7 +168,7 @@ static struct rail *place_of(struct rail_node *n, const struct net_addr *a)
 	for (uint32_t i = 0; i < n->count; i++) {
 		struct rail *r = &n->rail[i];
 
-		if (same(&r->addr, a))
+		if (net_same(&r->addr, a))
 			return r;
 		if (!r->told && !r->conns)
 			spare = r;
@@ -195,7 +190,7 @@ static void learn(struct rail_node *n, const struct verbs_hello *h)
 			continue;
 		if (r == &n->rail[n->count])
 			n->count++;
-		if (!same(&r->addr, &a))
+		if (!net_same(&r->addr, &a))
 			*r = (struct rail){.node = n, .addr = a};
 		r->told = true;
 	}

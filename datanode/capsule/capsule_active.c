@@ -22,16 +22,11 @@ struct capsule_dial {                  /* a connection to a node */
 
 /* ---- nodes without RDMA ---- */
 
-static bool same_addr(const struct net_addr *a, const struct net_addr *b)
-{
-	return a->len == b->len && !memcmp(&a->sa, &b->sa, a->len);
-}
-
 static bool is_avoided(const struct capsule_port *caps, const struct net_addr *addr)
 {
 	for (uint32_t i = 0; i < CAPS_AVOID_MAX; i++)
 		if (caps->avoid[i].until_ns > reactor_now_ns(caps->core->reactor) &&
-		    same_addr(&caps->avoid[i].addr, addr))
+		    net_same(&caps->avoid[i].addr, addr))
 			return true;
 	return false;
 }
@@ -185,7 +180,7 @@ static struct capsule_dial *dial_find(struct capsule_port *caps, const struct ne
 	list_for_each (l, &caps->dials) {
 		struct capsule_dial *d = container_of(l, struct capsule_dial, in_caps);
 
-		if (!d->link.rc && !d->link.ending && same_addr(&d->addr, addr) &&
+		if (!d->link.rc && !d->link.ending && net_same(&d->addr, addr) &&
 		    list_length(&d->users) < CAPS_USERS_MAX)
 			return d;
 	}

@@ -75,18 +75,13 @@ static void set_state(struct rconn *c, enum rconn_state state)
 	pthread_mutex_unlock(&c->rdma->lock);
 }
 
-static bool is_to(const struct rconn *c, const struct net_addr *addr)
-{
-	return c->addr.len == addr->len && !memcmp(&c->addr.sa, &addr->sa, addr->len);
-}
-
 /* The node has no other one for us: those that stand serve on. */
 static void not_again_soon(struct rdma *r, const struct net_addr *addr)
 {
 	list_for_each (l, &r->conns) {
 		struct rconn *c = container_of(l, struct rconn, link);
 
-		if (is_to(c, addr))
+		if (net_same(&c->addr, addr))
 			c->again_ns = clock_mono_ns() + QP_AGAIN_NS;
 	}
 }
@@ -251,7 +246,7 @@ static struct rconn *conn_find(struct rdma *r, const struct net_addr *addr, bool
 		struct rconn *c = container_of(l, struct rconn, link);
 		const uint32_t calls = list_length(&c->calls);
 
-		if (!is_to(c, addr))
+		if (!net_same(&c->addr, addr))
 			continue;
 		n++;
 		if (c->state == RC_UP && calls < least) {

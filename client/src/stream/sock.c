@@ -339,7 +339,7 @@ static void expire_locked(struct sock_cache *c, uint64_t now_ns)
 
 bool sock_is_to(const struct sock *s, const struct net_addr *a)
 {
-	return s->to.len == a->len && memcmp(&s->to.sa, &a->sa, a->len) == 0;
+	return net_same(&s->to, a);
 }
 
 static struct sock *get(struct sock_cache *c, const struct net_addr *a, bool small)

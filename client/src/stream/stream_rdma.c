@@ -85,7 +85,7 @@ int rdma_reach(struct dfs *fs, const Hd__DatanodeIDProto *node, struct rdma **re
 
 int rdma_no_path(int rc, struct err *err)
 {
-	err->rc = rc == -ENOBUFS ? rc : -ENOLINK; /* ours, for now: the node is not marked */
+	err->rc = rc == -ENOBUFS ? rc : -ENOLINK; /* this client is short: the node is not marked */
 	return -ENOLINK;
 }
 
