@@ -9,10 +9,12 @@
 #include <unistd.h>
 #include <uthash.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
 
 #define HUGE (2u << 20)
+#define STOP_NS (5 * NS_PER_S) /* for what the thread is at when the node ends */
 
 struct key {
 	struct block_pool *bp; /* borrowed: pools live as long as the store */
@@ -31,10 +33,14 @@ struct hot_copies {
 	pthread_t thread;
 	pthread_mutex_t lock; /* everything below */
 	pthread_cond_t wake;
-	bool runs, stop;
+	bool runs, ended; /* the thread: has to be joined; has nothing left to do */
+	atomic_bool stop;
 	struct entry *map;
 	struct list jobs;
+	struct list copies;      /* those that are not freed */
 	uint64_t locked, copied; /* bytes: of the cache, and ours */
+	/* bytes that the cache was refused, and until when it goes before new copies for that */
+	uint64_t wanted, wanted_until_ns;
 };
 
 static struct key make_key(struct block_pool *bp, int64_t id)
@@ -79,7 +85,9 @@ static bool take_copy_room(struct hot_copies *h, size_t size)
 	bool fits;
 
 	pthread_mutex_lock(&h->lock);
-	fits = h->locked + h->copied + size <= h->capacity;
+	if (h->wanted && clock_mono_ns() >= h->wanted_until_ns)
+		h->wanted = 0; /* it is not ordered any more */
+	fits = !h->wanted && h->locked + h->copied + size <= h->capacity;
 	h->copied += fits ? size : 0;
 	pthread_mutex_unlock(&h->lock);
 	return fits;
@@ -111,6 +119,8 @@ void hot_copy_put(struct hot_copy *c)
 	/* under the lock: nobody gets at it by the table meanwhile */
 	pthread_mutex_lock(&h->lock);
 	last = --c->refs == 0;
+	if (last)
+		list_del(&c->link);
 	e = last ? find(h, c->bp, c->block.id) : NULL;
 	if (e && e->copy == c)
 		e->copy = NULL;
@@ -121,13 +131,22 @@ void hot_copy_put(struct hot_copy *c)
 
 /* ---- making one ---- */
 
-static int read_all(int fd, uint8_t *to, uint64_t len, off_t at)
+/* The disk may hang, or the node be about to end. */
+static int read_all(const struct hot_copy *c, struct replica_reader *r, int fd, uint8_t *to,
+		    uint64_t len, off_t at)
 {
 	while (len) {
-		const ssize_t n = pread(fd, to, len < HUGE ? len : HUGE, at);
+		ssize_t n;
+		int rc;
 
+		if (c->of->stop)
+			return -ECANCELED;
+		replica_read_begin(r);
+		n = pread(fd, to, len < HUGE ? len : HUGE, at);
+		rc = n < 0 ? neg_errno() : 0;
+		replica_read_end(r);
 		if (n <= 0)
-			return n ? neg_errno() : -EBADMSG;
+			return rc ? rc : -EBADMSG;
 		to += n;
 		at += n;
 		len -= (uint64_t)n;
@@ -138,9 +157,9 @@ static int read_all(int fd, uint8_t *to, uint64_t len, off_t at)
 /* CRCs first: bytes that are replaced meanwhile do not fit them. */
 static int fill(struct hot_copy *c, struct replica_reader *r)
 {
-	int rc = read_all(r->fd_meta, c->p + c->crc_at, c->crc_len, META_HEADER_LEN);
+	int rc = read_all(c, r, r->fd_meta, c->p + c->crc_at, c->crc_len, META_HEADER_LEN);
 
-	rc = rc ?: read_all(r->fd, c->p, c->block.len, 0);
+	rc = rc ?: read_all(c, r, r->fd, c->p, c->block.len, 0);
 	if (!rc && replica_read_is_cut(r, c->block.len))
 		return -ESTALE;
 	if (!rc &&
@@ -232,8 +251,11 @@ static int get(struct hot_copies *h, struct hot_job *j)
 		return rc;
 	pthread_mutex_lock(&h->lock);
 	e = find(h, j->bp, j->id);
-	if (e && e->gs == b.gs) /* it has not changed under our hands */
+	if (e && e->gs == b.gs) { /* it has not changed under our hands */
 		e->copy = j->copy = made;
+		made->viewed_ns = clock_mono_ns();
+		list_add_tail(&h->copies, &made->link);
+	}
 	pthread_mutex_unlock(&h->lock);
 	if (j->copy)
 		return 0;
@@ -248,7 +270,6 @@ static void *hot_thread(void *arg)
 
 	pthread_mutex_lock(&h->lock);
 	while (!h->stop || !list_empty(&h->jobs)) {
-		const bool stop = h->stop;
 		struct hot_job *j;
 
 		l = list_pop(&h->jobs);
@@ -259,14 +280,16 @@ static void *hot_thread(void *arg)
 		pthread_mutex_unlock(&h->lock);
 		j = container_of(l, struct hot_job, link);
 		j->copy = NULL;
-		j->rc = stop ? -ECANCELED : j->wants ? get(h, j) : 0;
-		if (j->wants && j->rc && !stop)
+		j->rc = h->stop ? -ECANCELED : j->wants ? get(h, j) : 0;
+		if (j->wants && j->rc && !h->stop && !j->again)
 			log_info("op=hot_copy block=%" PRId64 ": none: %s", j->id,
 				 j->rc == -ENOSPC ? "dfs.datanode.max.locked.memory is used up"
 						  : err_name(j->rc));
 		j->run(j);
 		pthread_mutex_lock(&h->lock);
 	}
+	h->ended = true;
+	pthread_cond_broadcast(&h->wake);
 	pthread_mutex_unlock(&h->lock);
 	return NULL;
 }
@@ -299,35 +322,49 @@ int hot_copies_new(const struct conf *conf, struct hot_copies **ret, struct err 
 		return err_set(err, -ENOMEM, "out of memory");
 	h->capacity = capacity;
 	list_init(&h->jobs);
+	list_init(&h->copies);
 	pthread_mutex_init(&h->lock, NULL);
-	pthread_cond_init(&h->wake, NULL);
+	clock_cond_init(&h->wake);
+	/* now: a reactor would have to wait for it, and give it its own processor alone */
+	rc = ret_code(pthread_create(&h->thread, NULL, hot_thread, h));
+	h->runs = !rc;
+	if (rc) {
+		hot_copies_free(h);
+		return err_sys(err, rc, "cannot start the thread of the copies");
+	}
 	*ret = h;
 	return 0;
 }
 
-void hot_copies_stop(struct hot_copies *h)
+bool hot_copies_stop(struct hot_copies *h)
 {
-	bool ran;
+	const uint64_t at = clock_mono_ns() + STOP_NS;
+	const struct timespec until = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
+	bool ended;
+	int rc = 0;
 
-	if (!h)
-		return;
+	if (!h || !h->runs)
+		return true;
 	pthread_mutex_lock(&h->lock);
 	h->stop = true;
-	ran = h->runs;
-	h->runs = false;
-	pthread_cond_signal(&h->wake);
+	pthread_cond_broadcast(&h->wake);
+	while (!h->ended && rc != ETIMEDOUT)
+		rc = pthread_cond_timedwait(&h->wake, &h->lock, &until);
+	ended = h->ended;
 	pthread_mutex_unlock(&h->lock);
-	if (ran)
-		pthread_join(h->thread, NULL);
+	if (!ended)
+		return false;
+	pthread_join(h->thread, NULL);
+	h->runs = false;
+	return true;
 }
 
 void hot_copies_free(struct hot_copies *h)
 {
 	struct entry *e, *next;
 
-	if (!h)
+	if (!h || !hot_copies_stop(h))
 		return;
-	hot_copies_stop(h);
 	HASH_ITER(hh, h->map, e, next)
 	{
 		HASH_DEL(h->map, e);
@@ -345,13 +382,10 @@ bool hot_copies_ask(struct hot_copies *h, struct hot_job *j)
 	if (!h)
 		return false;
 	pthread_mutex_lock(&h->lock);
-	/* with the first one: most nodes are never asked */
-	if (!h->stop && !h->runs)
-		h->runs = pthread_create(&h->thread, NULL, hot_thread, h) == 0;
-	taken = h->runs;
+	taken = !h->stop;
 	if (taken) {
 		list_add_tail(&h->jobs, &j->link);
-		pthread_cond_signal(&h->wake);
+		pthread_cond_broadcast(&h->wake);
 	}
 	pthread_mutex_unlock(&h->lock);
 	return taken;
@@ -398,19 +432,65 @@ void hot_copies_forbid(struct hot_copies *h, struct block_pool *bp, int64_t id)
 	free(e);
 }
 
+bool hot_copies_has(struct hot_copies *h, struct block_pool *bp, int64_t id)
+{
+	bool has;
+
+	if (!h)
+		return false;
+	pthread_mutex_lock(&h->lock);
+	has = find(h, bp, id);
+	pthread_mutex_unlock(&h->lock);
+	return has;
+}
+
+static struct hot_copy *viewed_longest_ago(struct hot_copies *h)
+{
+	struct hot_copy *oldest = NULL;
+
+	list_for_each (l, &h->copies) {
+		struct hot_copy *c = container_of(l, struct hot_copy, link);
+
+		if (!c->over && (!oldest || c->viewed_ns < oldest->viewed_ns))
+			oldest = c;
+	}
+	return oldest;
+}
+
+/* As many as it takes, beside those that are about to go. With the lock held. */
+static void end_copies(struct hot_copies *h, uint64_t len)
+{
+	uint64_t going = 0;
+	struct hot_copy *c;
+
+	list_for_each (l, &h->copies)
+		if (container_of(l, struct hot_copy, link)->over)
+			going += container_of(l, struct hot_copy, link)->size;
+	while (h->locked + h->copied + len > h->capacity + going && (c = viewed_longest_ago(h))) {
+		struct entry *e = find(h, c->bp, c->block.id);
+
+		going += c->size;
+		atomic_store(&c->over, true);
+		if (e && e->copy == c)
+			e->copy = NULL;
+	}
+}
+
 bool hot_copies_take_room(struct hot_copies *h, size_t len)
 {
-	struct entry *e, *next;
 	bool fits;
 
 	if (!h)
 		return true;
 	pthread_mutex_lock(&h->lock);
 	fits = h->locked + h->copied + len <= h->capacity;
-	h->locked += fits ? len : 0;
-	if (!fits && h->locked + len <= h->capacity) {
-		HASH_ITER(hh, h->map, e, next)
-		end_copy(e);
+	if (fits) {
+		h->locked += len;
+		h->wanted = len >= h->wanted ? 0 : h->wanted;
+	} else if (h->locked + len <= h->capacity) {
+		h->wanted = len > h->wanted ? len : h->wanted;
+		h->wanted_until_ns = clock_mono_ns() + HOT_YIELD_MS * NS_PER_MS;
+		end_copies(h, len);
 	}
 	pthread_mutex_unlock(&h->lock);
 	return fits;

@@ -23,9 +23,11 @@
 
 struct hot_copies;
 
-struct hot_copy {      /* constant but for the first two */
-	uint32_t refs; /* private */
+struct hot_copy {      /* constant but for the first four */
+	uint32_t refs; /* private, as this: of those that are there */
+	struct list link;
 	atomic_bool over;
+	atomic_uint_fast64_t viewed_ns; /* who uses it sets it: when it was viewed last */
 	struct hot_copies *of;
 	struct block_pool *bp;
 	struct block block; /* of exactly this stamp and length */
@@ -40,6 +42,7 @@ struct hot_job { /* the caller's until run() */
 	struct list link;
 	/** On the thread of the copies; may block, and free the job. */
 	void (*run)(struct hot_job *j);
+	bool again; /* it failed before: that it does is not logged anew */
 	bool wants; /* a copy of this one, as it is now: */
 	struct block_pool *bp;
 	int64_t id;
@@ -52,20 +55,25 @@ struct hot_job { /* the caller's until run() */
 /** *@ret NULL: this node makes none (dfs.rdma.onesided is off, or nothing may be cached); every
  *  function below takes that. -EINVAL: the key. */
 int hot_copies_new(const struct conf *conf, struct hot_copies **ret, struct err *err);
-/** What was asked for is run, with -ECANCELED; from now on nothing is taken. */
-void hot_copies_stop(struct hot_copies *h);
+/** What was asked for is run, with -ECANCELED; from now on nothing is taken. False: a disk does not
+ *  answer the thread of the copies, for some seconds; it is left as it is, and so is @h. */
+bool hot_copies_stop(struct hot_copies *h);
 void hot_copies_free(struct hot_copies *h);
 
 /** False: it has stopped, the job is not taken. */
 bool hot_copies_ask(struct hot_copies *h, struct hot_job *j);
 void hot_copy_put(struct hot_copy *c);
+/** Is it cached, so that a copy may be had? For reactors. */
+bool hot_copies_has(struct hot_copies *h, struct block_pool *bp, int64_t id);
 
 /* ---- the cache's ---- */
 /** @b is cached from now on, as it is. */
 void hot_copies_allow(struct hot_copies *h, struct block_pool *bp, const struct block *b);
 /** It has changed, or is not cached any more. Unknown ids pass. */
 void hot_copies_forbid(struct hot_copies *h, struct block_pool *bp, int64_t id);
-/** @len bytes are to be locked. False: there is no room; copies are let go of, and later there may
- *  be. */
+/** @len bytes are to be locked. False: there is no room; as many copies as it takes are let go of,
+ *  the one viewed longest ago first, and no new ones are made until it is asked for again and there
+ *  is, for HOT_YIELD_MS at most. */
+#define HOT_YIELD_MS 180000u
 bool hot_copies_take_room(struct hot_copies *h, size_t len);
 void hot_copies_give_room(struct hot_copies *h, size_t len);

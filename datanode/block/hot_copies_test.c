@@ -5,6 +5,7 @@
  * limit, and the cache goes first. */
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +27,10 @@
 
 static uint8_t data[LEN], crcs[CRCS];
 static struct replica_reader reader;
-static unsigned opened, suspected;
+static atomic_uint opened;
+static unsigned suspected, begun, done;
+static atomic_uint later; /* seconds that the clock is ahead */
+static atomic_bool hangs;
 static bool cut, damaged;
 static void (*while_opened)(void);
 static struct hot_copies *hot;
@@ -51,7 +55,7 @@ int replica_read_open(struct block_pool *pool, const struct block *b, struct rep
 {
 	(void)err;
 	assert_ptr_equal(pool, bp);
-	assert_int_equal(b->id, ID);
+	reader.block.id = b->id;
 	opened++;
 	reader.fd = file_of("", 0, data, LEN);
 	reader.fd_meta = file_of("\0\1\2\0\0\2\0", META_HEADER_LEN, crcs, CRCS);
@@ -61,6 +65,28 @@ int replica_read_open(struct block_pool *pool, const struct block *b, struct rep
 		while_opened();
 	*ret = &reader;
 	return 0;
+}
+
+void replica_read_begin(struct replica_reader *r)
+{
+	assert_ptr_equal(r, &reader);
+	begun++;
+}
+
+void replica_read_end(struct replica_reader *r)
+{
+	assert_ptr_equal(r, &reader);
+	assert_int_equal(begun, ++done);
+}
+
+int __real_clock_gettime(clockid_t which, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t which, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t which, struct timespec *ret)
+{
+	const int rc = __real_clock_gettime(which, ret);
+
+	ret->tv_sec += (time_t)later;
+	return rc;
 }
 
 void replica_read_close(struct replica_reader *r)
@@ -106,9 +132,9 @@ static void await(unsigned n)
 	pthread_mutex_unlock(&lock);
 }
 
-static int ask(struct hot_copy **ret)
+static int ask_id(int64_t id, struct hot_copy **ret)
 {
-	struct hot_job j = {.run = ran_one, .wants = true, .bp = bp, .id = ID};
+	struct hot_job j = {.run = ran_one, .wants = true, .bp = bp, .id = id};
 
 	ran = 0;
 	assert_true(hot_copies_ask(hot, &j));
@@ -116,6 +142,11 @@ static int ask(struct hot_copy **ret)
 	assert_true(j.rc == 0 ? j.copy != NULL : j.copy == NULL);
 	*ret = j.copy;
 	return j.rc;
+}
+
+static int ask(struct hot_copy **ret)
+{
+	return ask_id(ID, ret);
 }
 
 static struct hot_copy *must_have(void)
@@ -147,7 +178,9 @@ static void setup_with(const char *bytes)
 	assert_int_equal(conf_set(conf, "dfs.datanode.max.locked.memory", bytes), 0);
 	assert_int_equal(hot_copies_new(conf, &hot, &err), 0);
 	assert_non_null(hot);
-	opened = suspected = 0;
+	opened = 0;
+	suspected = begun = done = later = 0;
+	hangs = false;
 	cut = damaged = false;
 	while_opened = NULL;
 	reader = (struct replica_reader){.state = REPLICA_FINALIZED,
@@ -186,6 +219,7 @@ static void a_copy_is_data_and_crcs_and_all_share_it(void **state)
 	b = must_have();
 	assert_ptr_equal(a, b);
 	assert_int_equal(opened, 1);
+	assert_true(begun >= 2 && begun == done); /* what hangs is seen */
 	assert_memory_equal(a->p, data, LEN);
 	assert_int_equal(a->crc_len, CRCS);
 	assert_true(a->crc_at >= LEN && a->crc_at + CRCS <= a->size);
@@ -281,6 +315,100 @@ static void the_cache_goes_first(void **state)
 	hot_copy_put(must_have());
 }
 
+static void as_many_go_as_are_needed_and_none_come_meanwhile(void **state)
+{
+	struct hot_copy *c[2];
+
+	hot_copies_free(hot);
+	conf_free(conf);
+	(void)state;
+	setup_with("24576"); /* three */
+	for (int i = 0; i < 2; i++) {
+		hot_copies_allow(hot, bp, &(struct block){ID + i, 1001, LEN});
+		reader.block.gs = 1001;
+		assert_int_equal(ask_id(ID + i, &c[i]), 0);
+	}
+	assert_true(hot_copies_has(hot, bp, ID + 1) && !hot_copies_has(hot, bp, ID + 2));
+	c[0]->viewed_ns = 2;
+	c[1]->viewed_ns = 1;
+	assert_false(hot_copies_take_room(hot, COPY + 4096));
+	assert_true(!c[0]->over && c[1]->over);
+	assert_false(hot_copies_take_room(hot, COPY + 4096)); /* it is on its way */
+	assert_false(c[0]->over);
+	hot_copy_put(c[1]);
+	assert_int_equal(ask_id(ID + 1, &c[1]), -ENOSPC); /* it is not for this */
+	assert_true(hot_copies_take_room(hot, COPY + 4096));
+	hot_copies_give_room(hot, COPY + 4096);
+	assert_int_equal(ask_id(ID + 1, &c[1]), 0);
+	assert_false(hot_copies_take_room(hot, COPY + 4096));
+	assert_true(c[0]->over);
+	hot_copy_put(c[0]);
+	assert_int_equal(ask_id(ID, &c[0]), -ENOSPC);
+	later = HOT_YIELD_MS / 1000 + 1; /* it is not ordered again */
+	assert_int_equal(ask_id(ID, &c[0]), 0);
+	later = 0;
+	hot_copy_put(c[0]);
+	hot_copy_put(c[1]);
+}
+
+static void hang(void)
+{
+	while (hangs)
+		(void)poll(NULL, 0, 1);
+}
+
+static void a_disk_that_hangs_does_not_hold_up_the_end(void **state)
+{
+	struct hot_job j = {.run = ran_one, .wants = true, .bp = bp, .id = ID};
+
+	(void)state;
+	is_cached(1001);
+	ran = 0;
+	hangs = true;
+	while_opened = hang;
+	assert_true(hot_copies_ask(hot, &j));
+	while (!opened)
+		(void)poll(NULL, 0, 1);
+	assert_false(hot_copies_stop(hot));
+	assert_false(hot_copies_ask(hot, &j));
+	hangs = false;
+	await(1);
+	assert_true(j.rc == -ECANCELED && !j.copy); /* no more is read */
+	assert_int_equal(begun, 0);
+	assert_true(hot_copies_stop(hot));
+}
+
+static int processors;
+
+static void count_processors(struct hot_job *j)
+{
+	cpu_set_t set;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
+	processors = CPU_COUNT(&set);
+	ran_one(j);
+}
+
+static void who_asks_does_not_keep_the_thread_on_its_processor(void **state)
+{
+	struct hot_job j = {.run = count_processors};
+	cpu_set_t all, one;
+	int first = 0;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	while (!CPU_ISSET(first, &all))
+		first++;
+	CPU_ZERO(&one);
+	CPU_SET(first, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	ran = 0;
+	assert_true(hot_copies_ask(hot, &j));
+	await(1);
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+	assert_int_equal(processors, CPU_COUNT(&all));
+}
+
 static void waits(void)
 {
 	(void)poll(NULL, 0, 50);
@@ -298,7 +426,7 @@ static void at_the_end_all_jobs_run(void **state)
 	while_opened = waits;
 	for (unsigned i = 0; i < 3; i++)
 		assert_true(hot_copies_ask(hot, &j[i]));
-	hot_copies_stop(hot);
+	assert_true(hot_copies_stop(hot));
 	assert_int_equal(ran, 3);
 	assert_true(j[1].rc == -ECANCELED && !j[1].copy);
 	if (j[0].copy)
@@ -332,7 +460,7 @@ static void a_node_without_cache_or_with_the_key_off_makes_none(void **state)
 	assert_true(hot_copies_take_room(NULL, 1));
 	hot_copies_give_room(NULL, 1);
 	assert_false(hot_copies_ask(NULL, NULL));
-	hot_copies_stop(NULL);
+	assert_true(hot_copies_stop(NULL));
 	hot_copies_free(NULL);
 }
 
@@ -344,6 +472,9 @@ int main(void)
 		CASE(what_is_damaged_or_cut_has_none),
 		CASE(what_is_not_cached_or_changes_meanwhile_has_none),
 		CASE(the_cache_goes_first),
+		CASE(as_many_go_as_are_needed_and_none_come_meanwhile),
+		CASE(a_disk_that_hangs_does_not_hold_up_the_end),
+		CASE(who_asks_does_not_keep_the_thread_on_its_processor),
 		CASE(at_the_end_all_jobs_run),
 		CASE(a_node_without_cache_or_with_the_key_off_makes_none),
 	};

@@ -549,7 +549,8 @@ bool data_port_stop(struct data_port *x, uint32_t grace_ms)
 		(void)call_on(&x->cores[i], core_cancel, NULL);
 	if (!wait_idle(x, STOP_AFTER_CANCEL_MS))
 		return false;
-	hot_copies_stop(x->dn->hot);
+	if (!hot_copies_stop(x->dn->hot))
+		return false;
 	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
 		(void)call_on(&x->cores[i], core_end, NULL);
 	return true;

@@ -87,6 +87,16 @@ static void reader_cut(struct replica_reader *rd, uint64_t gs, uint64_t cut_gs, 
 	rd->cut_to = gs != BLOCK_GS_ANY && gs < cut_gs ? cut_to : UINT64_MAX;
 }
 
+void replica_read_begin(struct replica_reader *r)
+{
+	volume_begin(&r->bp->store->volumes[r->volume]);
+}
+
+void replica_read_end(struct replica_reader *r)
+{
+	volume_end(&r->bp->store->volumes[r->volume]);
+}
+
 bool replica_read_is_cut(struct replica_reader *rd, uint64_t end)
 {
 	/* Before the replica's mark; partner: the release in note_cut(). */

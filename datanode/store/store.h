@@ -277,6 +277,10 @@ struct replica_reader {
 int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
 		      struct err *err);
 void replica_read_close(struct replica_reader *r);
+/** Around a read of its files that is nobody's else to watch: one that does not come back has the
+ *  volume suspected. */
+void replica_read_begin(struct replica_reader *r);
+void replica_read_end(struct replica_reader *r);
 /** Bytes before @end were cut off since it was opened. Asked after they were read from the files:
  *  then they may be others than its stamp says. For reactors: takes a lock only when some replica
  *  of the pool was cut since it was asked last. The mark is in memory: a restart forgets it, and a
