@@ -35,6 +35,7 @@
 #define CAPS_VIEWS_MAX 32u               /* of one connection */
 #define CAPS_HOT_MAX 128u                /* blocks of which one reactor gives views */
 #define CAPS_VIEW_MS 10000u              /* a lease */
+#define CAPS_COMING_MAX 16u              /* blocks that are being made ready for one connection */
 
 struct capsule_rails { /* of all reactors */
 	struct rails rails;
@@ -121,7 +122,7 @@ struct capsule_conn {
 	struct buffers_share share; /* of all its streams */
 	bool dropped;               /* the streams know that the connection is lost */
 	struct list views;          /* private to capsule_view.c */
-	uint32_t view_count;
+	uint32_t view_count, coming_count;
 };
 
 struct capsule_stream { /* a write or a read in progress */

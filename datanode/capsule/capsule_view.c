@@ -14,7 +14,8 @@
 
 #define TURN_NS NS_PER_S         /* from one look at leases to the next */
 #define IDLE_NS (60 * NS_PER_S)  /* a block that nobody views is let go of */
-#define FAILED_NS (5 * NS_PER_S) /* until a block that has no copy is tried again */
+#define FAILED_NS (5 * NS_PER_S) /* until a block that has no copy is tried again; doubles */
+#define FAILED_DOUBLED 6         /* so often: to 320 s */
 #define SOON_MS 50               /* being made */
 #define LATER_MS 1000            /* no window is spare, or there are too many blocks */
 #define NEVER_MS 0
@@ -33,7 +34,9 @@ struct hot { /* a block of which this reactor gives views */
 	/* the job's thread writes these two until msg is there */
 	struct hot_copy *copy;
 	struct verbs_memory *memory;
-	uint32_t views;
+	struct capsule_conn *asked_by; /* while it is coming; NULL: that one has gone */
+	uint32_t views, fails;         /* fails: in a row */
+	uint64_t again_ns;             /* when it failed: not before */
 	uint64_t used_ns; /* when a view of it was asked for, or ended; or since when it is so */
 };
 
@@ -79,6 +82,13 @@ static void on_attached(struct rmsg *m)
 
 	h->state = h->memory ? HOT_READY : HOT_FAILED;
 	h->used_ns = now_ns(h->caps);
+	h->again_ns = h->used_ns + (FAILED_NS << h->fails);
+	h->fails += h->fails < FAILED_DOUBLED;
+	if (h->memory)
+		h->fails = 0;
+	if (h->asked_by)
+		h->asked_by->coming_count--;
+	h->asked_by = NULL;
 }
 
 /* On the thread of the copies, as detach() is. */
@@ -90,7 +100,8 @@ static void attach(struct hot_job *j)
 	h->copy = j->copy;
 	if (h->copy &&
 	    verbs_memory_lend(h->caps->verbs, h->copy->p, h->copy->size, &h->memory, &err) < 0) {
-		log_info("op=view block=%" PRId64 ": %s", h->id, err.text);
+		if (!h->fails)
+			log_info("op=view block=%" PRId64 ": %s", h->id, err.text);
 		hot_copy_put(h->copy);
 		h->copy = NULL;
 	}
@@ -122,25 +133,66 @@ static void hot_leave(struct hot *h)
 		h->state = HOT_FAILED; /* the end: capsule_hot_end() */
 }
 
-static void hot_new(struct capsule_port *caps, struct block_pool *bp, int64_t id)
+static bool hot_ask(struct hot *h, struct capsule_conn *c)
 {
-	struct hot *h = caps->hot_count < CAPS_HOT_MAX ? calloc(1, sizeof(*h)) : NULL;
+	h->job = (struct hot_job){
+		.run = attach, .again = h->fails, .wants = true, .bp = h->bp, .id = h->id};
+	h->msg.fn = on_attached;
+	if (!hot_copies_ask(h->caps->core->dn->hot, &h->job))
+		return false;
+	h->state = HOT_COMING;
+	h->asked_by = c;
+	c->coming_count++;
+	return true;
+}
 
-	if (!h)
+/* The place of one that failed is better used. */
+static void hot_make_room(struct capsule_port *caps)
+{
+	if (caps->hot_count < CAPS_HOT_MAX)
 		return;
+	list_for_each (l, &caps->hot) {
+		struct hot *h = container_of(l, struct hot, link);
+
+		if (h->state == HOT_FAILED && !h->copy) {
+			hot_drop(h);
+			return;
+		}
+	}
+}
+
+/* False: not now. */
+static bool hot_new(struct capsule_conn *c, struct block_pool *bp, int64_t id)
+{
+	struct capsule_port *caps = c->link.caps;
+	struct hot *h = NULL;
+
+	hot_make_room(caps);
+	if (caps->hot_count < CAPS_HOT_MAX)
+		h = calloc(1, sizeof(*h));
+	if (!h)
+		return false;
 	h->caps = caps;
 	h->bp = bp;
 	h->id = id;
-	h->job = (struct hot_job){.run = attach, .wants = true, .bp = bp, .id = id};
-	h->msg.fn = on_attached;
-	if (!hot_copies_ask(caps->core->dn->hot, &h->job)) {
+	if (!hot_ask(h, c)) {
 		free(h);
-		return;
+		return false;
 	}
 	list_add_tail(&caps->hot, &h->link);
 	caps->hot_count++;
 	if (!caps->hot_timer.deadline_ns)
 		reactor_timer_set(caps->core->reactor, &caps->hot_timer, now_ns(caps) + TURN_NS);
+	return true;
+}
+
+/* What is not cached takes no place, and one connection not all of them. */
+static bool hot_begin(struct capsule_conn *c, struct hot *h, struct block_pool *bp, int64_t id)
+{
+	if (c->coming_count >= CAPS_COMING_MAX ||
+	    !hot_copies_has(c->link.caps->core->dn->hot, bp, id))
+		return false;
+	return h ? hot_ask(h, c) : hot_new(c, bp, id);
 }
 
 /* ---- views ---- */
@@ -228,6 +280,12 @@ void capsule_views_lost(struct capsule_peer_link *l)
 
 void capsule_views_free(struct capsule_conn *c)
 {
+	list_for_each (l, &c->link.caps->hot) {
+		struct hot *h = container_of(l, struct hot, link);
+
+		if (h->asked_by == c)
+			h->asked_by = NULL;
+	}
 	list_for_each (l, &c->views)
 		view_free(container_of(l, struct view, link));
 }
@@ -263,7 +321,7 @@ static void on_turn(struct rtimer *t)
 	list_for_each (l, &caps->hot) {
 		struct hot *h = container_of(l, struct hot, link);
 
-		if (h->state == HOT_FAILED && !h->copy && now >= h->used_ns + FAILED_NS)
+		if (h->state == HOT_FAILED && !h->copy && now >= h->again_ns + IDLE_NS)
 			hot_drop(h);
 		else if (h->state == HOT_READY && !h->views &&
 			 (h->copy->over || now >= h->used_ns + IDLE_NS))
@@ -327,6 +385,7 @@ static void give(struct capsule_conn *c, uint64_t id, struct view *v)
 	/* not since this turn began: the client counts from when it asked */
 	v->until_ns = clock_mono_ns() + CAPS_VIEW_MS * NS_PER_MS;
 	v->hot->used_ns = now_ns(c->link.caps);
+	atomic_store_explicit(&v->hot->copy->viewed_ns, v->until_ns, memory_order_relaxed);
 	metric_add(METRIC_DN_VIEWS_GIVEN, 1);
 	(void)link_send(&c->link, &m);
 }
@@ -341,15 +400,15 @@ static void answer(struct capsule_conn *c, uint64_t id, const struct asked *q)
 {
 	struct capsule_port *caps = c->link.caps;
 	struct hot *h = hot_find(caps, q->bp, q->block.id);
+	const bool begins =
+		!h || (h->state == HOT_FAILED && !h->copy && now_ns(caps) >= h->again_ns);
 	struct view *v;
 
-	if (!h || h->state == HOT_COMING) {
-		if (!h)
-			hot_new(caps, q->bp, q->block.id);
+	if ((begins && hot_begin(c, h, q->bp, q->block.id)) || (h && h->state == HOT_COMING)) {
 		refuse(c, id, DT_ERROR_UNSUPPORTED, SOON_MS, "it is being made ready");
 		return;
 	}
-	if (h->state != HOT_READY || h->copy->over) {
+	if (!h || h->state != HOT_READY || h->copy->over) {
 		refuse(c, id, DT_ERROR_UNSUPPORTED, LATER_MS, "not now");
 		return;
 	}
