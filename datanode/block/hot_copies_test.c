@@ -265,6 +265,11 @@ static void is_another_one(void)
 	reader.block.gs = 1002;
 }
 
+static void is_cached_anew(void)
+{
+	hot_copies_allow(hot, bp, &(struct block){ID, 1002, LEN});
+}
+
 static void what_is_not_cached_or_changes_meanwhile_has_none(void **state)
 {
 	struct hot_copy *old, *new;
@@ -274,6 +279,9 @@ static void what_is_not_cached_or_changes_meanwhile_has_none(void **state)
 	assert_int_equal(opened, 0);
 	is_cached(1001);
 	while_opened = forbids;
+	assert_int_equal(refused(), -ESTALE);
+	is_cached(1001);
+	while_opened = is_cached_anew;
 	assert_int_equal(refused(), -ESTALE);
 	is_cached(1001);
 	while_opened = is_another_one;
