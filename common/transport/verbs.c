@@ -88,6 +88,7 @@ void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
 	vsnprintf(c->reason, sizeof(c->reason), fmt, ap);
 	va_end(ap);
 	list_del(&c->tx_link); /* it sends nothing more: others are to be woken */
+	vconn_exposed_fail(c);
 	if (c->qp)
 		shut(c);
 	op = c->connect_op;
@@ -137,6 +138,7 @@ bool vconn_step(struct rop *op)
 	/* what the device has cleaned out of its queue nobody would post again */
 	vdev_drain(c->dev);
 	c->state = VC_WAIT_DESTROYED;
+	vconn_exposed_revoke(c);
 	vconn_ask(c, DO_DESTROY);
 	return false;
 }
@@ -189,7 +191,7 @@ static void on_sent(struct verbs *v, const struct ibv_wc *wc)
 		struct vrec rec = c->sq[pos];
 		bool ok = pos != end || wc->status == IBV_WC_SUCCESS;
 
-		c->awaited -= vrec_is_awaited(&rec);
+		c->awaited -= vrec_is_timed(&rec);
 		c->cqes--;
 		back++;
 		if (rec.txbuf)
@@ -546,14 +548,18 @@ static void verbs_close(struct xconn *x)
 	vconn_ready(c);
 }
 
-struct xremote verbs_remote(const struct xconn *x, const struct slot *s, uint32_t off)
+struct ibv_mr *vslot_mr(const struct vconn *c, const struct slot *s)
 {
-	const struct vconn *c = (const struct vconn *)x;
-
 	struct ibv_mr *const *mr = s->pool == c->v->opts.landing ? c->dev->mr_land : c->dev->mr_out;
 
 	assert(c->active);
-	return (struct xremote){.addr = (uintptr_t)s->data + off, .rkey = mr[s->slab]->rkey};
+	return mr[s->slab];
+}
+
+struct xremote verbs_remote(const struct xconn *x, const struct slot *s, uint32_t off)
+{
+	return (struct xremote){.addr = (uintptr_t)s->data + off,
+				.rkey = vslot_mr((const struct vconn *)x, s)->rkey};
 }
 
 uint32_t verbs_read_depth(const struct xconn *x)

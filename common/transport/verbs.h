@@ -7,9 +7,9 @@
  * Idea: rdma_cm makes RC queue pairs; control messages go by SEND under strict credits; payload
  * goes by RDMA READ (pull) and RDMA WRITE (push), and always the *passive* side drives: it accepted
  * with no responder resources and no remote access, so nobody can read or write its memory. The
- * active side exposes slots of its pool, named by verbs_remote(). The two roles use two protection
- * domains: a key of one is worthless on a connection of the other. With VERBS_ONESIDED the active
- * side READs, too, what the passive one has opened to it by a window, and nothing else.
+ * active side exposes slots of its pool, stretch by stretch: verbs_expose(). The two roles use two
+ * protection domains: a key of one is worthless on a connection of the other. With VERBS_ONESIDED
+ * the active side READs, too, what the passive one has opened to it by a window, and nothing else.
  *
  * Messages: the protocol above defines them; the transport needs to know only where a message has
  * its 16-bit cumulative credit grant, which it fills in and reads, and a message that carries
@@ -125,6 +125,15 @@ int verbs_tuning_read(const struct conf *c, struct verbs_tuning *ret, struct err
  *  options. -EINVAL: something else. */
 int verbs_polling_read(const struct conf *c, int32_t *ret_spin_us, struct err *err);
 
+/* Does a peer get at slots by memory windows (type 2), one for each stretch of a request? */
+enum verbs_windows {
+	VERBS_WINDOWS_OFF,  /* no: by the keys of the slabs, with rights to all of them */
+	VERBS_WINDOWS_AUTO, /* on devices that have them */
+	VERBS_WINDOWS_ON,   /* a device without is not used: -ENOTSUP */
+};
+/** What dfs.rdma.windows says. -EINVAL: something else. */
+int verbs_windows_read(const struct conf *c, enum verbs_windows *ret, struct err *err);
+
 struct verbs_opts {
 	const struct verbs_protocol *protocol; /* outlives verbs */
 	uint8_t role;                          /* said when connecting */
@@ -136,6 +145,7 @@ struct verbs_opts {
 	/* active only, or NULL: slots that the peer may RDMA WRITE, when `pool` is not to be open
 	 * to that; outlives verbs */
 	struct pool *landing;
+	enum verbs_windows windows;        /* active only */
 	uint32_t features;                 /* offered when connecting */
 	uint32_t accept_features;          /* taken from those who offer them */
 	uint32_t srq_depth;                /* passive: receives that are always there; 0: 1024 */
@@ -175,8 +185,53 @@ uint64_t verbs_rtt_ns(const struct xconn *c);
 /** What the last failed step was, for a person: "rejected: busy"; "" when none. */
 const char *verbs_reason(const struct xconn *c);
 
-/** Name a slot of `pool` or `landing` for the peer; the connection must be active. */
+/** Name a slot of `pool` or `landing` by the key of its slab; the connection must be active. With
+ *  windows such a key lets a peer do nothing. */
 struct xremote verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off);
+
+/* what the peer may do through a window */
+enum verbs_right { VERBS_PEER_WRITES, VERBS_PEER_READS };
+
+/* A stretch of a slot that a request names: embedded in the request, and zero while there is none.
+ * Where slots go by windows, the peer can touch the stretch, and nothing beside it, from before the
+ * request is sent until verbs_cover(), which is for the answer. The slot has a reference until the
+ * device has closed the window: nobody uses it for anything else before. Where they do not, the
+ * stretch is named by the key of its slab, and nothing ends that. */
+struct verbs_exposure {
+	struct slot *slot; /* of `pool` or `landing` */
+	uint32_t off, len; /* len > 0 */
+	enum verbs_right right;
+	/* NULL, or called when nobody can touch it any more: 0, or -errno when the connection is
+	 * lost. The exposure may be gone by then. Not without a window. */
+	void (*closed)(void *arg, int res);
+	void *arg;
+	struct verbs_window *window; /* NULL: none, covered, or the connection is lost */
+};
+/** Takes effect before what is sent from now on. -EAGAIN: no window is spare, see verbs_turn;
+ *  -ECONNRESET. */
+int verbs_expose(struct xconn *c, struct verbs_exposure *e, struct xremote *ret);
+/** The answer is there. @now: at once; else with what is sent next, 1 ms later at most, so that it
+ *  takes no doorbell of its own. Harmless when nothing is exposed. A connection that is lost covers
+ *  all that was exposed on it, when its queue pair is destroyed. */
+void verbs_cover(struct verbs_exposure *e, bool now);
+
+/* Windows are few: who makes a request reserves those for it, then exposes, then gives back the
+ * reservation. Zero it, set rop. */
+#define VERBS_EXPOSURES 2u /* most of one request, of which a reservation is */
+struct verbs_turn {
+	struct list link;
+	struct rop *rop;       /* made ready when those who waited before have theirs */
+	struct vmemory_on *on; /* private: it has a reservation there, or waits */
+	bool has;              /* it has a reservation */
+};
+/** True: there is one, or @c's device needs none. False: so many are not spare, or others wait. */
+bool verbs_turn_take(struct xconn *c, struct verbs_turn *t);
+/** Wait in line; verbs_turn_take() succeeds when the rop was made ready for it. */
+void verbs_turn_wait(struct xconn *c, struct verbs_turn *t);
+/** The reservation is used, or not needed; or wait no longer. Harmless. */
+void verbs_turn_end(struct verbs_turn *t);
+/** Less than half of them is spare: who holds many takes no more. */
+bool verbs_windows_are_few(const struct xconn *c);
 
 /* Memory that is no slot. No peer may touch it until a window is opened: that lets the peer of one
  * connection write to one stretch of it, or read it, until it is closed. It is registered on the
@@ -221,8 +276,6 @@ bool verbs_read(struct xconn *c, struct xremote from, const struct verbs_memory 
 /** For use on @c, which is up. NULL: all are in use, or @c's device does not have the memory. It
  *  goes back before xconn_close(). */
 struct verbs_window *verbs_window_get(const struct verbs_memory *m, const struct xconn *c);
-/* what the peer may do through a window */
-enum verbs_right { VERBS_PEER_WRITES, VERBS_PEER_READS };
 /** Takes effect before what is sent from now on. */
 struct xremote verbs_window_open(struct xconn *c, struct verbs_window *w, void *p, uint32_t len,
 				 enum verbs_right right);

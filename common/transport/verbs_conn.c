@@ -45,6 +45,8 @@ struct vconn *vconn_alloc(struct verbs *v, bool active)
 	list_init(&c->txq);
 	list_init(&c->shutq);
 	list_init(&c->rdq);
+	list_init(&c->exposed);
+	list_init(&c->covers);
 	list_init(&c->qpn_link);
 	list_init(&c->tx_link);
 	return c;
@@ -113,6 +115,7 @@ static void vconn_end(struct vconn *c)
 		if (rec.op)
 			rec.op->done(rec.op, c->error);
 	}
+	vconn_exposed_end(c);
 	give_back_messages(&c->rxq);
 	give_back_messages(&c->early);
 	slot_put(c->payload);
@@ -143,6 +146,11 @@ static bool vconn_is_sending(const struct vconn *c)
 	       !list_empty(&c->shutq) || !list_empty(&c->rdq);
 }
 
+static bool cover_waits(const struct vconn *c)
+{
+	return !list_empty(&c->covers) && !c->cover_now;
+}
+
 void vconn_start_timer(struct vconn *c)
 {
 	uint64_t at = UINT64_MAX;
@@ -161,6 +169,8 @@ void vconn_start_timer(struct vconn *c)
 			at = c->spoke_ns + VERBS_HEARTBEAT_NS;
 		if (c->heard_ns + VERBS_PATIENCE_NS < at)
 			at = c->heard_ns + VERBS_PATIENCE_NS;
+		if (cover_waits(c) && c->cover_deadline_ns < at)
+			at = c->cover_deadline_ns;
 	}
 	if (at == UINT64_MAX)
 		reactor_timer_clear(c->v->reactor, &c->timer);
@@ -199,6 +209,10 @@ static void on_timer(struct rtimer *t)
 	}
 	if (c->state == VC_UP && now >= c->spoke_ns + VERBS_HEARTBEAT_NS && !c->beat) {
 		c->beat = true;
+		vconn_ready(c);
+	}
+	if (c->state == VC_UP && cover_waits(c) && now >= c->cover_deadline_ns) {
+		c->cover_now = true;
 		vconn_ready(c);
 	}
 	vconn_start_timer(c);

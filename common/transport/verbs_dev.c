@@ -20,6 +20,15 @@ static int memlock_error(struct err *err, const char *what)
 			" or lower dfs.rdma.pool.size");
 }
 
+static void windows_error(struct err *err, const char *device)
+{
+	err_set(err, -ENOTSUP,
+		"RDMA device %s does not have the memory windows (type 2) that "
+		"dfs.rdma.windows=on asks for",
+		device);
+	(void)err_cure(err, "set dfs.rdma.windows=auto to use it without");
+}
+
 static int relaxed(const struct vdev *d)
 {
 	/* one of those that a device without it may leave out */
@@ -195,19 +204,33 @@ static int dev_ask(struct vdev *d, struct err *err)
 		       ?: slabs_fit(d, d->v->opts.landing, err);
 }
 
+/* What peers that we ask for something may touch. */
+static int active_setup(struct vdev *d)
+{
+	const struct verbs_opts *o = &d->v->opts;
+	int rc;
+
+	if (!(d->pd_out = ibv_alloc_pd(d->ctx)))
+		return neg_errno();
+	rc = vdev_windows_new(d);
+	if (!rc)
+		rc = register_slabs(o->pool, d->pd_out, vdev_slab_access(d, false) | relaxed(d),
+				    &d->mr_out);
+	if (!rc && o->landing)
+		rc = register_slabs(o->landing, d->pd_out, vdev_slab_access(d, true) | relaxed(d),
+				    &d->mr_land);
+	return rc;
+}
+
 static int dev_setup(struct vdev *d, struct err *err)
 {
 	const struct verbs_opts *o = &d->v->opts;
 	const int in_access = IBV_ACCESS_LOCAL_WRITE | relaxed(d);
-	int cqe, out_access = IBV_ACCESS_REMOTE_READ | relaxed(d), rc = dev_ask(d, err);
+	int cqe, rc = dev_ask(d, err);
 
 	if (rc < 0)
 		return rc;
 	cqe = d->attr.max_cqe < 32768 ? d->attr.max_cqe : 32768;
-	if (o->peer_may_write)
-		out_access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
-	else
-		out_access |= IBV_ACCESS_LOCAL_WRITE;
 	if (!(d->channel = ibv_create_comp_channel(d->ctx)) ||
 	    !(d->cq = ibv_create_cq(d->ctx, cqe - 1, d, d->channel, 0)))
 		return neg_errno();
@@ -224,16 +247,9 @@ static int dev_setup(struct vdev *d, struct err *err)
 		if (rc < 0)
 			return rc;
 	}
-	if (o->active) {
-		if (!(d->pd_out = ibv_alloc_pd(d->ctx)))
-			return neg_errno();
-		rc = register_slabs(o->pool, d->pd_out, out_access, &d->mr_out);
-		if (!rc && o->landing)
-			rc = register_slabs(o->landing, d->pd_out,
-					    in_access | IBV_ACCESS_REMOTE_WRITE, &d->mr_land);
-		if (rc < 0)
-			return rc;
-	}
+	rc = o->active ? active_setup(d) : 0;
+	if (rc < 0)
+		return rc;
 	return tx_new(d);
 }
 
@@ -282,6 +298,9 @@ int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struc
 	if (rc < 0) {
 		if (rc == -ENOMEM)
 			memlock_error(err, "the buffer pool");
+		else if (rc == -ENOTSUP && d->pd_out && !d->slots &&
+			 v->opts.windows == VERBS_WINDOWS_ON)
+			windows_error(err, ibv_get_device_name(ctx->device));
 		else if (rc != -E2BIG && rc != -EPROTONOSUPPORT) /* these say it by themselves */
 			err_sys(err, rc, "setting up RDMA device %s failed",
 				ibv_get_device_name(ctx->device));
@@ -314,6 +333,8 @@ void vdev_close(struct vdev *d)
 	const uint32_t slabs = pool_slab_count(d->v->opts.pool);
 
 	vdev_memory_close(d);
+	vwindows_free(d->slots);
+	d->slots = NULL;
 	vdev_srq_close(d);
 	if (d->cq)
 		ibv_destroy_cq(d->cq);

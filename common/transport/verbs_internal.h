@@ -7,6 +7,7 @@
  * verbs_conn.c (connections begin and end, mail), verbs_rx.c (receives and their grants).
  * On the control thread: verbs_control.c (the thread, mail, devices' events), verbs_cm.c (the
  * connection manager) and verbs_window.c (memory that is no slot; its windows are the reactor's).
+ * verbs_expose.c has the windows of slots, on the reactor but for making them.
  * verbs_dev.c makes what a reactor has on a device, on either.
  *
  * A connection belongs to its reactor. The control thread has what is marked C, and works on it
@@ -38,6 +39,13 @@
 #define VERBS_OWN_PASSIVE 16u  /* receives of a connection to us, where there is no shared queue */
 #define VERBS_PLAIN 16u        /* peers that are remembered to be too old for our features */
 #define VERBS_CQES_STEP 16u    /* entries of the completion queue that a connection takes at once */
+/* Windows for slots that a reactor has on a device, at most and at least, and its share of those
+ * that the device has: other reactors and programs need some */
+#define VERBS_WINDOWS_MOST 1024u
+#define VERBS_WINDOWS_LEAST 32u
+#define VERBS_WINDOWS_SHARE 32u
+#define VERBS_COVERS_MOST 16u          /* of a connection; more are not put off */
+#define VERBS_COVER_NS (1 * NS_PER_MS) /* so long one is put off, for a chain to go with */
 
 struct vdev;
 struct vmemory_on;
@@ -64,7 +72,7 @@ struct vrx_chunk {
 	struct vrx rx[VERBS_RX_CHUNK];
 };
 
-enum vkind { V_SEND, V_PULL, V_PUSH, V_MARKER, V_PING, V_BIND, V_UNBIND, V_KINDS };
+enum vkind { V_SEND, V_PULL, V_PUSH, V_MARKER, V_PING, V_BIND, V_UNBIND, V_COVER, V_KINDS };
 
 /* What a caller's xop.priv holds while it is with us. */
 struct vreq {
@@ -105,6 +113,47 @@ static inline bool vrec_is_awaited(const struct vrec *rec)
 {
 	return rec->op || rec->txbuf || rec->kind == V_PING;
 }
+
+/* And somebody counts the time until then: not for what the device does by itself. */
+static inline bool vrec_is_timed(const struct vrec *rec)
+{
+	return vrec_is_awaited(rec) && rec->kind != V_COVER;
+}
+
+struct verbs_window {
+	struct list link; /* on.spare; verbs_control.revoked */
+	struct vmemory_on *on;
+	struct verbs_window *next; /* in on.renewed */
+	struct ibv_mw *mw;         /* NULL: lost */
+	uint32_t rkey;
+	bool revoked; /* the reactor's, */
+	bool queued;  /* and this: the request that opens it is not posted yet */
+	struct xop bind_op;
+	struct ibv_mr *mr; /* what it is bound to, from verbs_window_open() on */
+	/* of a slot's, from verbs_expose() until nobody can touch the slot; the reactor's */
+	struct list exposed_link; /* vconn.exposed */
+	struct list cover_link;   /* vconn.covers: it is to be closed */
+	struct vconn *conn;
+	struct verbs_exposure *exposure; /* NULL: covered, or lost */
+	struct slot *slot;               /* counted */
+	void (*closed)(void *arg, int res);
+	void *arg;
+	struct xop cover_op;
+};
+
+struct vmemory_on { /* memory on one device; or the windows of all slots there */
+	struct vdev *dev;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;                      /* NULL: each slab has its own */
+	struct list spare;                      /* the reactor's */
+	_Atomic(struct verbs_window *) renewed; /* by the control thread, to be spare */
+	/* the reactor's, of slots: windows in spare; of these, reserved; who waits for some, and
+	 * who has reserved some */
+	uint32_t spare_count, reserved;
+	struct list turns, takers;
+	uint32_t count;
+	struct verbs_window window[];
+};
 
 enum vstate {
 	VC_WAIT_CM,          /* active: the control thread connects; leaves by its mail */
@@ -192,8 +241,13 @@ struct vconn {
 	uint32_t sq_head, sq_tail; /* free running */
 	uint32_t cqes; /* of the completion queue, for what is in sq and comes into it */
 	uint32_t unsignalled;
-	uint32_t awaited;    /* posted requests whose completion frees something */
-	struct list tx_link; /* dev->tx_waiting */
+	uint32_t awaited; /* posted requests that somebody waits for, see vrec_is_timed() */
+	/* windows: of slots that the peer may touch, or might yet; of these, those to be closed */
+	struct list exposed, covers;
+	uint32_t cover_count;
+	bool cover_now;             /* they do not wait for a chain to go with, */
+	uint64_t cover_deadline_ns; /* or until then */
+	struct list tx_link;        /* dev->tx_waiting */
 	struct vrec sq[VERBS_SQ_DEPTH];
 };
 
@@ -244,6 +298,7 @@ struct vdev {                  /* one RDMA device as one reactor uses it */
 	uint32_t last_wqe_missed;
 	/* by verbs_memory.idx; C writes, the reactor looks while it has a connection here */
 	_Atomic(struct vmemory_on *) memory[VERBS_MEMORIES];
+	struct vmemory_on *slots; /* M: windows for them; NULL: none, their slabs have rights */
 	void **tx_free;
 	uint32_t tx_free_count;
 	struct list tx_waiting; /* connections that found none, or no room for a completion */
@@ -314,11 +369,17 @@ struct verbs_control {
 	struct verbs *last; /* that got a request: who comes behind it goes first among equals */
 };
 
-/* verbs_window.c; but for the first two, the control thread's */
+/* verbs_window.c; but for the first four, the control thread's */
 void vwindow_bind_wr(const struct vreq *q, struct ibv_send_wr *wr);
 uint32_t vmemory_lkey(const struct vdev *d, uint32_t idx);
-/** Has the device windows? */
+/** Has the device windows of type 2? */
 bool vdev_has_windows(const struct ibv_device_attr *attr);
+/** Those that were made anew are spare again, as far as they are not exposed. */
+void vwindows_take_renewed(struct vmemory_on *on);
+/** @n windows on @d, in a domain of it, without memory. -ENOMEM, ...: what the device says. */
+int vwindows_new(struct vdev *d, struct ibv_pd *pd, uint32_t n, struct vmemory_on **ret);
+/** Accepts NULL. */
+void vwindows_free(struct vmemory_on *on);
 /** What is registered is so on @d, too, which nobody knows yet. What cannot is logged. */
 void vdev_memory_open(struct vdev *d);
 /** No connection is on @d any more. */
@@ -336,6 +397,27 @@ static inline void rail_from_v4(const struct in_addr *v4, uint8_t to[16])
 /** The control thread's: what the accept of @c tells of this process: its other devices, by an
  *  address each. */
 void rails_tell(struct vconn *c, struct verbs_hello *h);
+
+/* verbs_expose.c */
+/** Any thread, on a device that nobody knows: windows for slots, as the options say. -ENOTSUP: they
+ *  are asked for, and the device does not have them. */
+int vdev_windows_new(struct vdev *d);
+/** The slabs' rights for peers. */
+int vdev_slab_access(const struct vdev *d, bool landing);
+/** A window to be closed now; NULL: none. @chain: others go now, too. It is posted, then
+ *  vconn_covered(). */
+struct verbs_window *vconn_next_cover(struct vconn *c, bool chain);
+void vconn_covered(struct vconn *c, struct verbs_window *w);
+/** The connection has failed: who exposed something on it has nothing to cover any more. */
+void vconn_exposed_fail(struct vconn *c);
+/** Its queue pair is to be destroyed: the windows that are bound to it go before. */
+void vconn_exposed_revoke(struct vconn *c);
+/** It is destroyed. */
+void vconn_exposed_end(struct vconn *c);
+/** Those of a device that goes have nothing to end any more. */
+void vwindows_forget_turns(struct list *turns);
+/** @w is not used any more. */
+void vwindow_is_spare(struct verbs_window *w);
 
 /* verbs_control.c */
 int verbs_control_join(struct verbs *v, struct err *err);
@@ -481,6 +563,8 @@ void vdev_drain(struct vdev *d);
 void vconn_fail(struct vconn *c, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void vconn_ready(struct vconn *c);
+/** The slab that @s is in, for a connection to which it may be named. */
+struct ibv_mr *vslot_mr(const struct vconn *c, const struct slot *s);
 /** @op is done() with what comes of @q; at once when the connection is lost. */
 void vconn_submit(struct vconn *c, struct list *queue, struct xop *op, struct vreq q);
 bool vconn_step(struct rop *op);

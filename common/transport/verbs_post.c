@@ -51,7 +51,7 @@ static struct ibv_send_wr *chain_add(struct vconn *c, struct chain *ch, struct v
 	struct ibv_send_wr *wr = &ch->wr[ch->n];
 
 	c->sq[pos] = rec;
-	c->awaited += vrec_is_awaited(&rec);
+	c->awaited += vrec_is_timed(&rec);
 	memset(wr, 0, sizeof(*wr));
 	wr->wr_id = (uint64_t)c->slot << 40 | (uint64_t)c->gen << 24 | pos;
 	wr->sg_list = ch->sge[ch->n];
@@ -202,6 +202,22 @@ static void add_window(struct vconn *c, struct chain *ch, struct vreq *q)
 	}
 }
 
+/* Windows of answered requests are closed, whoever else has to say something or nobody. */
+static void add_covers(struct vconn *c, struct chain *ch)
+{
+	struct verbs_window *w;
+
+	while ((w = vconn_next_cover(c, ch->n > 0)) && sq_has_room(c)) {
+		struct ibv_send_wr *wr;
+
+		vconn_covered(c, w);
+		wr = chain_add(c, ch, (struct vrec){.kind = V_COVER, .op = &w->cover_op}, false);
+		wr->num_sge = 0;
+		wr->opcode = IBV_WR_LOCAL_INV;
+		wr->invalidate_rkey = w->rkey;
+	}
+}
+
 /* Only to give credits back. False: there is no send buffer. */
 static bool add_heartbeat(struct vconn *c, struct chain *ch, enum vkind kind)
 {
@@ -267,6 +283,7 @@ static void build_chain(struct vconn *c, struct chain *ch)
 	if ((c->beat || grant_due(&c->grant)) && credit_may_send(&c->credit, CREDIT_BEAT) &&
 	    sq_has_room(c))
 		(void)add_heartbeat(c, ch, V_SEND);
+	add_covers(c, ch);
 	if (ch->n && !(ch->wr[ch->n - 1].send_flags & IBV_SEND_SIGNALED)) {
 		bool waits = vdev_cqes_are_few(c->dev); /* others need what this one keeps */
 
@@ -291,7 +308,7 @@ static void take_back(struct vconn *c, struct chain *ch, const struct ibv_send_w
 	for (uint32_t i = ch->n; i-- > posted;) {
 		struct vrec *rec = &c->sq[--c->sq_head & (VERBS_SQ_DEPTH - 1)];
 
-		c->awaited -= vrec_is_awaited(rec);
+		c->awaited -= vrec_is_timed(rec);
 		c->rd_used -= rec->kind == V_PULL;
 		if (rec->txbuf)
 			vdev_tx_put(c->dev, rec->txbuf);
@@ -335,6 +352,8 @@ void vconn_flush(struct vconn *c)
 	metric_add(METRIC_RDMA_WR_SEND, ch.opcode[V_SEND] + ch.opcode[V_PING]);
 	metric_add(METRIC_RDMA_WR_READ, ch.opcode[V_PULL]);
 	metric_add(METRIC_RDMA_WR_WRITE, ch.opcode[V_PUSH]);
+	metric_add(METRIC_RDMA_WR_BIND, ch.opcode[V_BIND]);
+	metric_add(METRIC_RDMA_WR_INVALIDATE, ch.opcode[V_UNBIND] + ch.opcode[V_COVER]);
 	if (ibv_post_send(c->qp, ch.wr, &bad))
 		take_back(c, &ch, bad);
 	for (uint32_t i = 0; i < ch.inlined_n; i++)

@@ -111,3 +111,20 @@ int verbs_polling_read(const struct conf *c, int32_t *ret_spin_us, struct err *e
 	return err_set(err, -EINVAL, "dfs.rdma.polling is %s; it can be adaptive, busy or off",
 		       name);
 }
+
+int verbs_windows_read(const struct conf *c, enum verbs_windows *ret, struct err *err)
+{
+	static const struct {
+		const char *name;
+		enum verbs_windows windows;
+	} ways[] = {
+		{"auto", VERBS_WINDOWS_AUTO}, {"on", VERBS_WINDOWS_ON}, {"off", VERBS_WINDOWS_OFF}};
+	const char *name = conf_get_or(c, "dfs.rdma.windows", "auto");
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+		if (strcmp(name, ways[i].name) == 0) {
+			*ret = ways[i].windows;
+			return 0;
+		}
+	return err_set(err, -EINVAL, "dfs.rdma.windows is %s; it can be auto, on or off", name);
+}

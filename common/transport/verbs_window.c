@@ -18,26 +18,6 @@
 #include "common/base/log.h"
 #include "common/transport/verbs_internal.h"
 
-struct verbs_window {
-	struct list link; /* on.spare; verbs_control.revoked */
-	struct vmemory_on *on;
-	struct verbs_window *next; /* in on.renewed */
-	struct ibv_mw *mw;         /* NULL: lost */
-	uint32_t rkey;
-	bool revoked; /* the reactor's, */
-	bool queued;  /* and this: the request that opens it is not posted yet */
-	struct xop bind_op;
-};
-
-struct vmemory_on { /* memory on one device */
-	struct vdev *dev;
-	struct ibv_pd *pd;
-	struct ibv_mr *mr;
-	struct list spare;                      /* the reactor's */
-	_Atomic(struct verbs_window *) renewed; /* by the control thread, to be spare */
-	struct verbs_window window[VERBS_MEMORY_WINDOWS];
-};
-
 struct verbs_memory {
 	struct list link; /* verbs_control.memories */
 	struct verbs *v;
@@ -78,11 +58,15 @@ static int new_window(struct verbs_window *w)
 	return 0;
 }
 
-static void on_free(struct vmemory_on *on)
+void vwindows_free(struct vmemory_on *on)
 {
 	bool is_off = true;
 
-	for (uint32_t i = 0; i < VERBS_MEMORY_WINDOWS; i++)
+	if (!on)
+		return;
+	vwindows_forget_turns(&on->turns);
+	vwindows_forget_turns(&on->takers);
+	for (uint32_t i = 0; i < on->count; i++)
 		if (on->window[i].mw && ibv_dealloc_mw(on->window[i].mw))
 			is_off = false;
 	if (on->mr && ibv_dereg_mr(on->mr))
@@ -96,6 +80,37 @@ bool vdev_has_windows(const struct ibv_device_attr *attr)
 {
 	return attr->device_cap_flags &
 	       (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+}
+
+int vwindows_new(struct vdev *d, struct ibv_pd *pd, uint32_t n, struct vmemory_on **ret)
+{
+	struct vmemory_on *on = calloc(1, sizeof(*on) + n * sizeof(on->window[0]));
+	int rc = on ? 0 : -ENOMEM;
+
+	if (!on)
+		return rc;
+	on->dev = d;
+	on->pd = pd;
+	on->count = n;
+	list_init(&on->spare);
+	list_init(&on->turns);
+	list_init(&on->takers);
+	for (uint32_t i = 0; i < n && !rc; i++) {
+		struct verbs_window *w = &on->window[i];
+
+		w->on = on;
+		w->bind_op.done = bound;
+		list_init(&w->exposed_link);
+		list_init(&w->cover_link);
+		rc = new_window(w);
+		if (!rc)
+			vwindow_is_spare(w);
+	}
+	if (rc < 0)
+		vwindows_free(on);
+	else
+		*ret = on;
+	return rc;
 }
 
 static int can_have(const struct ibv_device_attr *attr, const struct ibv_context *ctx, size_t len,
@@ -146,25 +161,23 @@ static struct ibv_mr *reg(struct ibv_pd *pd, const struct verbs_memory *m)
 	return ibv_reg_mr(pd, m->p, m->len, access);
 }
 
-static int on_make(struct vmemory_on *on, const struct verbs_memory *m)
+static int on_make(struct vdev *d, const struct verbs_memory *m, struct vmemory_on **ret)
 {
-	on->pd = m->lent ? on->dev->pd_in : on->dev->pd_out;
-	if (!on->pd) /* this side only listens, or only dials */
-		return -ENODEV;
-	on->mr = reg(on->pd, m);
-	if (!on->mr)
-		return neg_errno();
-	for (uint32_t i = 0; i < VERBS_MEMORY_WINDOWS; i++) {
-		struct verbs_window *w = &on->window[i];
-		int rc;
+	struct ibv_pd *pd = m->lent ? d->pd_in : d->pd_out;
+	struct vmemory_on *on;
+	int rc = pd ? 0 : -ENODEV; /* this side only listens, or only dials */
 
-		*w = (struct verbs_window){.on = on, .bind_op.done = bound};
-		rc = new_window(w);
-		if (rc < 0)
-			return rc;
-		list_add_tail(&on->spare, &w->link);
+	rc = rc ?: vwindows_new(d, pd, VERBS_MEMORY_WINDOWS, &on);
+	if (rc < 0)
+		return rc;
+	on->mr = reg(pd, m);
+	if (on->mr) {
+		*ret = on;
+		return 0;
 	}
-	return 0;
+	rc = neg_errno();
+	vwindows_free(on);
+	return rc;
 }
 
 static int put_on(struct vdev *d, const struct verbs_memory *m, struct err *err)
@@ -174,16 +187,9 @@ static int put_on(struct vdev *d, const struct verbs_memory *m, struct err *err)
 
 	if (rc < 0)
 		return rc;
-	on = calloc(1, sizeof(*on));
-	if (!on)
-		return err_set(err, -ENOMEM, "out of memory");
-	on->dev = d;
-	list_init(&on->spare);
-	rc = on_make(on, m);
-	if (rc < 0) {
-		on_free(on);
+	rc = on_make(d, m, &on);
+	if (rc < 0)
 		return failed(d->ctx, m->len, rc, err);
-	}
 	atomic_store_explicit(&d->memory[m->idx], on, memory_order_release);
 	return 0;
 }
@@ -192,8 +198,7 @@ static void take_off(struct vdev *d, uint32_t idx)
 {
 	struct vmemory_on *on = atomic_exchange(&d->memory[idx], NULL);
 
-	if (on)
-		on_free(on);
+	vwindows_free(on);
 }
 
 static void tell_refused(const struct err *err)
@@ -481,7 +486,7 @@ void verbs_memory_free_later(struct verbs_memory *m, void (*gone)(void *arg), vo
 
 /* ---- the reactor ---- */
 
-static void take_renewed(struct vmemory_on *on)
+void vwindows_take_renewed(struct vmemory_on *on)
 {
 	struct verbs_window *w = atomic_exchange(&on->renewed, NULL);
 
@@ -489,7 +494,8 @@ static void take_renewed(struct vmemory_on *on)
 		struct verbs_window *next = w->next;
 
 		w->revoked = false;
-		list_add_tail(&on->spare, &w->link);
+		if (!list_is_linked(&w->exposed_link)) /* else its connection's end does it */
+			vwindow_is_spare(w);
 		w = next;
 	}
 }
@@ -503,14 +509,15 @@ struct verbs_window *verbs_window_get(const struct verbs_memory *m, const struct
 	if (!on)
 		return NULL;
 	if (list_empty(&on->spare))
-		take_renewed(on);
+		vwindows_take_renewed(on);
 	l = list_pop(&on->spare);
+	on->spare_count -= l != NULL;
 	return l ? container_of(l, struct verbs_window, link) : NULL;
 }
 
 void verbs_window_put(struct verbs_window *w)
 {
-	list_add_tail(&w->on->spare, &w->link);
+	vwindow_is_spare(w);
 }
 
 void verbs_window_revoke(struct verbs_window *w)
@@ -529,6 +536,8 @@ struct xremote verbs_window_open(struct xconn *x, struct verbs_window *w, void *
 {
 	struct vconn *c = (struct vconn *)x;
 
+	if (w->on->mr)
+		w->mr = w->on->mr;
 	/* the last eight bits are the owner's: what named it before does not any more */
 	w->rkey = ibv_inc_rkey(w->rkey);
 	w->queued = true;
@@ -559,7 +568,7 @@ void vwindow_bind_wr(const struct vreq *q, struct ibv_send_wr *wr)
 	wr->bind_mw.mw = w->mw;
 	wr->bind_mw.rkey = q->rkey;
 	wr->bind_mw.bind_info = (struct ibv_mw_bind_info){
-		.mr = w->on->mr,
+		.mr = w->mr,
 		.addr = q->addr,
 		.length = q->len,
 		.mw_access_flags =

@@ -259,7 +259,6 @@ void capsule_accept(void *arg, struct xconn *xc)
 	link_init(&c->link, caps, &c->rop);
 	c->link.closing = capsule_views_lost;
 	link_attach(&c->link, xc);
-	c->use = verbs_peer(xc)->role == CAPSULE_PEER ? POOL_PEER : POOL_WRITE;
 	buffers_conn_init(caps->core, &c->share);
 	list_add_tail(&caps->conns, &c->in_caps);
 	engine_count_conn(caps->core, 1);

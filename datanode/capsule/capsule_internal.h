@@ -118,7 +118,6 @@ struct capsule_conn {
 	uint32_t stream_count;
 	struct list waiting; /* requests, until one of the streams has ended */
 	uint32_t waiting_count;
-	enum pool_use use;
 	struct buffers_share share; /* of all its streams */
 	bool dropped;               /* the streams know that the connection is lost */
 	struct list views;          /* private to capsule_view.c */

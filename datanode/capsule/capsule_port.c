@@ -93,7 +93,7 @@ static void rails_leave(struct capsule_port *caps)
 }
 
 static int start(struct engine_core *core, const struct engine_core *first,
-		 const struct verbs_tuning *tuning, struct err *err)
+		 const struct verbs_tuning *tuning, enum verbs_windows windows, struct err *err)
 {
 	struct verbs_opts vo = {
 		.protocol = &capsule_link,
@@ -102,6 +102,7 @@ static int start(struct engine_core *core, const struct engine_core *first,
 		.pool = core->pool,
 		.passive = true,
 		.active = true,
+		.windows = windows,
 		.share = first->caps ? first->caps->verbs : NULL,
 		.tuning = tuning,
 		/* as a dialer a node asks for no views: one that does not know of them needs no
@@ -152,9 +153,11 @@ int capsule_start(struct engine_core *core, const struct engine_core *first, str
 	const bool tells = core == first;
 	struct err why = ERR_INIT;
 	struct verbs_tuning tuning;
+	enum verbs_windows windows;
 	char addr[NET_TEXT_MAX];
 	int rc = check_keys(core, err) ?: verbs_tuning_read(core->dn->conf, &tuning, err);
 
+	rc = rc ?: verbs_windows_read(core->dn->conf, &windows, err);
 	if (rc < 0)
 		return rc;
 	if (is_set(core, "dfs.rdma.enabled", "false")) {
@@ -162,7 +165,7 @@ int capsule_start(struct engine_core *core, const struct engine_core *first, str
 			log_info("op=start: no RDMA: dfs.rdma.enabled is false");
 		return 0;
 	}
-	rc = start(core, first, &tuning, &why);
+	rc = start(core, first, &tuning, windows, &why);
 	if (rc < 0 && is_set(core, "dfs.rdma.enabled", "true")) {
 		if (err)
 			*err = why;

@@ -55,6 +55,13 @@ int verbs_tuning_read(const struct conf *c, struct verbs_tuning *ret, struct err
 	return 0;
 }
 
+int verbs_windows_read(const struct conf *c, enum verbs_windows *ret, struct err *err)
+{
+	(void)c, (void)err;
+	*ret = VERBS_WINDOWS_AUTO;
+	return 0;
+}
+
 void rails_init(struct rails *t, bool off)
 {
 	(void)t, (void)off;

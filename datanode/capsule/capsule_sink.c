@@ -13,6 +13,9 @@
 
 #define SINK_CLOSE_NS (5 * NS_PER_S)   /* for CLOSED after CANCEL; then the connection goes */
 #define SINK_STORE_NS (300 * NS_PER_S) /* until a copy is on the disk of the node */
+/* pieces that the node has still to read, above which no more are named to it while memory windows
+ * are few: one that does not answer leaves enough for others */
+#define SINK_SHOWN_MOST 16u
 
 enum capsule_sink_state {
 	CS_WAIT_CONNECT,   /* leaves when the connection is up or refused */
@@ -30,6 +33,8 @@ struct flying { /* a piece that the next node has been told of */
 	int64_t seq;      /* the engine's */
 	int64_t wire_seq; /* of its last capsule; -1: a heartbeat, answered here */
 	bool sent;        /* read out: the piece may be gone */
+	bool is_shown;
+	struct verbs_exposure shown[2]; /* of its data, of its CRCs; until sent */
 };
 
 struct capsule_sink {
@@ -49,6 +54,8 @@ struct capsule_sink {
 	bool exists; /* the next node has (or may have) the stream */
 	int64_t next_seq, last_seq;
 	struct list queue, flying;
+	uint32_t shown;         /* of those in flying */
+	struct verbs_turn turn; /* to have windows for the next piece */
 	struct rtimer timer;
 	uint64_t deadline_ns;
 	struct piece_sink *inner;
@@ -114,7 +121,7 @@ static void on_timer(struct rtimer *t)
 {
 	struct capsule_sink *s = container_of(t, struct capsule_sink, timer);
 	const bool waits = s->state == CS_WAIT_NEXT_NODE || s->state == CS_CLOSING ||
-			   !list_empty(&s->flying) ||
+			   !list_empty(&s->flying) || s->turn.on ||
 			   (s->state == CS_RUN && s->copy && s->last_seq >= 0);
 
 	if (reactor_now_ns(s->core->reactor) < s->deadline_ns) {
@@ -135,6 +142,9 @@ static void piece_sent(struct capsule_sink *s, struct flying *f)
 	if (f->sent)
 		return;
 	f->sent = true;
+	s->shown -= f->is_shown;
+	verbs_cover(&f->shown[0], false);
+	verbs_cover(&f->shown[1], false);
 	user_of(s)->sent(s->base.user, f->p);
 }
 
@@ -307,6 +317,7 @@ static void conn_lost(struct capsule_user *u, int rc)
 {
 	struct capsule_sink *s = of_conn(u);
 
+	verbs_turn_end(&s->turn);
 	if (s->state == CS_WAIT_CONNECT || (s->copy && s->state == CS_WAIT_NEXT_NODE))
 		sink_by_stream(s);
 	else
@@ -403,30 +414,58 @@ static void do_open(struct capsule_sink *s)
 	sink_deadline(s, answer_ns(s) - waited_ns(s));
 }
 
-static int send_write(struct capsule_sink *s, const struct piece *p, uint32_t at, uint32_t len,
-		      struct capsule_bytes crc)
+/* Where the node may read a piece. */
+struct named {
+	struct xremote data, crcs;
+};
+
+static int show(struct capsule_peer_link *l, struct flying *f, uint32_t i, struct slot *slot,
+		uint32_t off, uint32_t len, struct xremote *ret)
+{
+	f->shown[i] = (struct verbs_exposure){
+		.slot = slot, .off = off, .len = len, .right = VERBS_PEER_READS};
+	return verbs_expose(l->xc, &f->shown[i], ret);
+}
+
+/* The whole piece, whatever capsules it takes, and its first @crcs CRCs. */
+static int show_piece(struct capsule_sink *s, struct capsule_peer_link *l, struct flying *f,
+		      uint32_t crcs, struct named *ret)
+{
+	const struct piece *p = f->p;
+	int rc = 0;
+
+	if (p->len)
+		rc = show(l, f, 0, p->slot, p->slot_off, p->len, &ret->data);
+	if (!rc && crcs)
+		rc = show(l, f, 1, p->crc_slot, (uint32_t)(p->crcs - p->crc_slot->data), crcs * 4,
+			  &ret->crcs);
+	f->is_shown = f->shown[0].window || f->shown[1].window;
+	s->shown += f->is_shown;
+	return rc;
+}
+
+static int send_write(struct capsule_sink *s, const struct piece *p, const struct named *at,
+		      uint32_t off, uint32_t len, struct capsule_bytes crc)
 {
 	struct capsule_peer_link *l = capsule_user_link(&s->conn);
 	struct capsule m = {
 		.type = CAPSULE_WRITE,
 		.request_id = s->id,
 		.flags = (uint16_t)((p->last ? CAPSULE_LAST : 0) |
-				    (p->sync && at + len == p->len ? CAPSULE_SYNC : 0)),
-		.write = {.seqno = s->next_seq, .offset = p->off + at, .data_len = len, .crc = crc},
+				    (p->sync && off + len == p->len ? CAPSULE_SYNC : 0)),
+		.write = {.seqno = s->next_seq,
+			  .offset = p->off + off,
+			  .data_len = len,
+			  .crc = crc},
 	};
-	struct xremote at_mem;
 	int rc;
 
 	if (!l)
 		return -ECONNRESET;
-	if (len) {
-		at_mem = verbs_remote(l->xc, p->slot, p->slot_off + at);
-		m.write.data = (struct capsule_mem){at_mem.addr, at_mem.rkey, len};
-	}
-	if (crc.len && !crc.p) { /* by address, where the engine keeps them */
-		at_mem = verbs_remote(l->xc, p->crc_slot, (uint32_t)(p->crcs - p->crc_slot->data));
-		m.write.crc_mem = (struct capsule_mem){at_mem.addr, at_mem.rkey, crc.len};
-	}
+	if (len)
+		m.write.data = (struct capsule_mem){at->data.addr + off, at->data.rkey, len};
+	if (crc.len && !crc.p) /* by address, where the engine keeps them */
+		m.write.crc_mem = (struct capsule_mem){at->crcs.addr, at->crcs.rkey, crc.len};
 	rc = link_send(l, &m);
 	if (!rc)
 		s->next_seq++;
@@ -435,27 +474,68 @@ static int send_write(struct capsule_sink *s, const struct piece *p, uint32_t at
 
 /* The last CRC is not at its place for sure (see struct piece): a long list goes without it, and
  * the last chunk, when it is not whole, as a piece of its own. */
-static int send_piece(struct capsule_sink *s, const struct piece *p)
+static int send_piece(struct capsule_sink *s, struct flying *f)
 {
+	const struct piece *p = f->p;
 	const uint32_t bpc = s->params.bytes_per_crc, n = p->crc_count;
 	const uint32_t tail = n ? (uint32_t)((p->off + p->len) % bpc) : 0;
-	const struct capsule_peer_link *l = capsule_user_link(&s->conn);
+	struct capsule_peer_link *l = capsule_user_link(&s->conn);
 	uint8_t crcs[VERBS_MESSAGE_MAX];
+	struct named at = {0};
+	bool fit;
 	int rc;
 
 	if (!l)
 		return -ECONNRESET;
+	fit = capsule_crc_fits(n * 4, l->xc->max_message);
+	rc = show_piece(s, l, f, fit ? 0 : tail ? n - 1 : n, &at);
+	if (rc < 0)
+		return rc;
 	if (!n)
-		return send_write(s, p, 0, p->len, (struct capsule_bytes){NULL, 0});
-	if (capsule_crc_fits(n * 4, l->xc->max_message)) {
+		return send_write(s, p, &at, 0, p->len, (struct capsule_bytes){NULL, 0});
+	if (fit) {
 		memcpy(crcs, p->crcs, (n - 1) * 4);
 		memcpy(crcs + (n - 1) * 4, p->edge, 4);
-		return send_write(s, p, 0, p->len, (struct capsule_bytes){crcs, n * 4});
+		return send_write(s, p, &at, 0, p->len, (struct capsule_bytes){crcs, n * 4});
 	}
 	if (!tail)
-		return send_write(s, p, 0, p->len, (struct capsule_bytes){NULL, n * 4});
-	rc = send_write(s, p, 0, p->len - tail, (struct capsule_bytes){NULL, (n - 1) * 4});
-	return rc ? rc : send_write(s, p, p->len - tail, tail, (struct capsule_bytes){p->edge, 4});
+		return send_write(s, p, &at, 0, p->len, (struct capsule_bytes){NULL, n * 4});
+	rc = send_write(s, p, &at, 0, p->len - tail, (struct capsule_bytes){NULL, (n - 1) * 4});
+	return rc ? rc
+		  : send_write(s, p, &at, p->len - tail, tail, (struct capsule_bytes){p->edge, 4});
+}
+
+/* Are there windows for it? Else it waits: in line, or for one of its own to be read. */
+static bool can_send(struct capsule_sink *s, const struct piece *p)
+{
+	struct capsule_peer_link *l = capsule_user_link(&s->conn);
+
+	if (!l || !p->len)
+		return true;
+	if (s->shown >= SINK_SHOWN_MOST && verbs_windows_are_few(l->xc))
+		return false;
+	if (verbs_turn_take(l->xc, &s->turn))
+		return true;
+	if (!s->turn.on && list_empty(&s->flying))
+		sink_deadline(s, answer_ns(s));
+	verbs_turn_wait(l->xc, &s->turn);
+	return false;
+}
+
+static int send_flying(struct capsule_sink *s, struct flying *f)
+{
+	int rc;
+
+	if (f->p->seq == SEQ_HEARTBEAT) {
+		piece_sent(s, f);
+		return 0;
+	}
+	rc = send_piece(s, f);
+	verbs_turn_end(&s->turn);
+	f->wire_seq = rc ? INT64_MAX : s->next_seq - 1;
+	if (f->p->last && !rc)
+		s->last_seq = f->wire_seq;
+	return rc;
 }
 
 static void do_send(struct capsule_sink *s)
@@ -463,21 +543,18 @@ static void do_send(struct capsule_sink *s)
 	const bool waits = !list_empty(&s->flying); /* what is sent now is no sign of life */
 
 	while (s->state == CS_RUN && !list_empty(&s->queue)) {
-		struct piece *p = container_of(list_pop(&s->queue), struct piece, link);
-		struct flying *f = calloc(1, sizeof(*f));
-		int rc = f ? 0 : -ENOMEM;
+		struct piece *p = container_of(s->queue.next, struct piece, link);
+		struct flying *f;
+		int rc = -ENOMEM;
 
+		if (!can_send(s, p))
+			break;
+		list_del(&p->link);
+		f = calloc(1, sizeof(*f));
 		if (f) {
 			*f = (struct flying){.p = p, .seq = p->seq, .wire_seq = -1};
 			list_add_tail(&s->flying, &f->link);
-			if (p->seq != SEQ_HEARTBEAT)
-				rc = send_piece(s, p);
-			else
-				piece_sent(s, f);
-			if (p->seq != SEQ_HEARTBEAT)
-				f->wire_seq = rc ? INT64_MAX : s->next_seq - 1;
-			if (p->last && !rc)
-				s->last_seq = f->wire_seq;
+			rc = send_flying(s, f);
 		} else {
 			user_of(s)->sent(s->base.user, p);
 		}
@@ -504,6 +581,7 @@ static void do_close(struct capsule_sink *s)
 		s->inner_closed = true;
 		return;
 	}
+	verbs_turn_end(&s->turn);
 	while ((p = list_pop(&s->queue)))
 		user_of(s)->sent(s->base.user, container_of(p, struct piece, link));
 	if (s->state < CS_CLOSING && s->exists && s->conn.dial) {
@@ -538,6 +616,7 @@ static void sink_free(struct rop *rop)
 	struct capsule_sink *s = container_of(rop, struct capsule_sink, rop);
 
 	drop_flying(s);
+	verbs_turn_end(&s->turn);
 	capsule_user_leave(&s->conn);
 	reactor_timer_clear(s->core->reactor, &s->timer);
 	s->core->op_count--;
@@ -602,6 +681,7 @@ static int capsule_sink_open(struct engine_core *core, const struct sink_params 
 	list_init(&s->flying);
 	s->timer.fire = on_timer;
 	rop_init(&s->rop, sink_step, sink_free);
+	s->turn.rop = &s->rop;
 	core->op_count++;
 	sink_ready(s);
 	*ret = &s->base;

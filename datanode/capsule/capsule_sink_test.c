@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The next node of a chain by RDMA: each piece goes to it with its own CRCs, also one that takes
  * two capsules; it is asked to sync with the last of them, and a piece is acknowledged when all of
- * it is. A copy is stored when the node says so behind the last piece, and not before. */
+ * it is. A copy is stored when the node says so behind the last piece, and not before. The node may
+ * read a piece and its CRCs from when it is told of them until it has read them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +30,7 @@ static struct capsule_peer_link hop = {.xc = &xc};
 static struct {
 	struct capsule m;
 	uint8_t crcs[MESSAGE_MAX];
-} sent[8];
+} sent[32];
 static uint32_t sent_count;
 
 int capsule_user_join(struct capsule_port *caps, const struct dn_target *node,
@@ -75,7 +76,7 @@ int link_send(struct capsule_peer_link *l, const struct capsule *m)
 	assert_ptr_equal(l, &hop);
 	if (m->type != CAPSULE_WRITE)
 		return 0;
-	assert_in_range(sent_count, 0, 7);
+	assert_in_range(sent_count, 0, 31);
 	assert_int_equal(m->request_id, ID);
 	sent[sent_count].m = *m;
 	if (m->write.crc.p)
@@ -84,16 +85,71 @@ int link_send(struct capsule_peer_link *l, const struct capsule *m)
 	return 0;
 }
 
+/* ---- memory windows ---- */
+
+static struct verbs_exposure *shown[64]; /* those that are open */
+static uint32_t shown_count, shown_most = UINT32_MAX;
+static bool few;
+static struct verbs_turn *waiting;
+
 /* The address of a slot is its place in the test's memory. */
-struct xremote verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off)
+int verbs_expose(struct xconn *c, struct verbs_exposure *e, struct xremote *ret)
 {
 	assert_ptr_equal(c, &xc);
-	return (struct xremote){(uintptr_t)s->data + off, 9};
+	assert_true(shown_count < shown_most && shown_count < 64);
+	e->window = (struct verbs_window *)e;
+	shown[shown_count++] = e;
+	*ret = (struct xremote){(uintptr_t)e->slot->data + e->off, 9};
+	return 0;
+}
+
+void verbs_cover(struct verbs_exposure *e, bool now)
+{
+	(void)now;
+	if (!e->window)
+		return;
+	e->window = NULL;
+	for (uint32_t i = 0; i < shown_count; i++)
+		if (shown[i] == e)
+			shown[i] = shown[--shown_count];
+}
+
+bool verbs_turn_take(struct xconn *c, struct verbs_turn *t)
+{
+	assert_ptr_equal(c, &xc);
+	if (t->has)
+		return true;
+	if (t->on || shown_most - shown_count < VERBS_EXPOSURES)
+		return false;
+	t->on = (struct vmemory_on *)t;
+	t->has = true;
+	return true;
+}
+
+void verbs_turn_wait(struct xconn *c, struct verbs_turn *t)
+{
+	assert_ptr_equal(c, &xc);
+	t->on = (struct vmemory_on *)t;
+	waiting = t;
+}
+
+void verbs_turn_end(struct verbs_turn *t)
+{
+	t->on = NULL;
+	t->has = false;
+}
+
+bool verbs_windows_are_few(const struct xconn *c)
+{
+	assert_ptr_equal(c, &xc);
+	return few;
 }
 
 /* ---- the reactor and the engine ---- */
 
 static struct rop *ready;
+static struct rtimer *timer;
+static uint64_t now_ns = 1;
 
 void reactor_ready(struct reactor *r, struct rop *op)
 {
@@ -104,6 +160,7 @@ void reactor_ready(struct reactor *r, struct rop *op)
 void reactor_timer_set(struct reactor *r, struct rtimer *t, uint64_t deadline_ns)
 {
 	(void)r;
+	timer = t;
 	t->deadline_ns = deadline_ns;
 }
 
@@ -116,7 +173,7 @@ void reactor_timer_clear(struct reactor *r, struct rtimer *t)
 uint64_t reactor_now_ns(const struct reactor *r)
 {
 	(void)r;
-	return 1;
+	return now_ns;
 }
 
 int dtp_write_op_encode(const struct sink_params *p, uint8_t **ret, size_t *ret_len)
@@ -392,9 +449,114 @@ static void a_copy_is_stored_when_the_node_says_so_behind_the_last_piece(void **
 	}
 }
 
+static void the_node_may_read_a_piece_until_it_has_read_it(void **state)
+{
+	struct piece p = piece_of(4, 0, LONG_LEN), q = piece_of(5, LONG_LEN, SHORT_LEN);
+
+	(void)state;
+	q.slot_off = 512;
+	begin(false);
+	forward(&p);
+	assert_int_equal(shown_count, 2); /* for both capsules */
+	for (uint32_t i = 0; i < 2; i++)
+		assert_int_equal(shown[i]->right, VERBS_PEER_READS);
+	assert_ptr_equal(shown[0]->slot, &slot);
+	assert_int_equal(shown[0]->off, 0);
+	assert_int_equal(shown[0]->len, LONG_LEN);
+	assert_ptr_equal(shown[1]->slot, &crc_slot);
+	assert_int_equal(shown[1]->len, LONG_LEN / BPC * 4);
+	forward(&q);
+	assert_int_equal(shown_count, 3); /* its CRCs ride along */
+	assert_int_equal(shown[2]->off, 512);
+	assert_int_equal(shown[2]->len, SHORT_LEN);
+	answer_ack(sent[0].m.write.seqno);
+	assert_int_equal(shown_count, 3);
+	answer_ack(sent[1].m.write.seqno);
+	assert_int_equal(shown_count, 1);
+	end();
+	assert_int_equal(shown_count, 0);
+}
+
+static void a_piece_waits_its_turn_for_windows(void **state)
+{
+	struct piece p = piece_of(4, 0, SHORT_LEN), q = piece_of(5, SHORT_LEN, SHORT_LEN),
+		     last = {.seq = 6, .off = 2 * SHORT_LEN, .last = true};
+	struct verbs_turn *turn;
+
+	(void)state;
+	list_init(&last.link);
+	begin(false);
+	shown_most = 2;
+	forward(&p);
+	forward(&q);
+	forward(&last);
+	assert_int_equal(sent_count, 1); /* those behind wait, too */
+	answer_ack(sent[0].m.write.seqno);
+	assert_int_equal(sent_count, 1); /* in line: not by itself */
+	turn = waiting;
+	assert_true(turn->on && !turn->has);
+	turn->has = true;
+	ready = turn->rop;
+	step();
+	assert_int_equal(sent_count, 3);
+	assert_int_equal(sent[1].m.write.offset, SHORT_LEN);
+	assert_true(sent[2].m.flags & CAPSULE_LAST);
+	assert_null(turn->on);
+	shown_most = UINT32_MAX;
+	end();
+}
+
+static void a_piece_does_not_wait_for_windows_for_ever(void **state)
+{
+	struct piece p = piece_of(4, 0, SHORT_LEN);
+
+	(void)state;
+	begin(false);
+	shown_most = 0;
+	forward(&p);
+	assert_int_equal(sent_count, 0);
+	now_ns += 59 * NS_PER_S;
+	timer->fire(timer);
+	assert_false(user.broken);
+	now_ns += 10 * NS_PER_S;
+	timer->fire(timer);
+	assert_true(user.broken);
+	assert_int_equal(user.rc, -ETIMEDOUT);
+	shown_most = UINT32_MAX;
+	end();
+	assert_int_equal(user.pieces_back, 1);
+}
+
+/* It takes pieces, and reads none of them. */
+static void a_node_that_reads_nothing_leaves_windows_for_others(void **state)
+{
+	struct piece p[20];
+
+	(void)state;
+	begin(false);
+	few = true;
+	for (uint32_t i = 0; i < 20; i++) {
+		p[i] = piece_of(i, i * SHORT_LEN, SHORT_LEN);
+		forward(&p[i]);
+	}
+	assert_int_equal(sent_count, 16);
+	assert_int_equal(shown_count, 16);
+	answer_ack(sent[1].m.write.seqno); /* it did not die */
+	assert_int_equal(sent_count, 18);
+	few = false;
+	answer_ack(sent[2].m.write.seqno);
+	assert_int_equal(sent_count, 20);
+	end();
+	assert_int_equal(shown_count, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_node_may_read_a_piece_until_it_has_read_it),
+		cmocka_unit_test(a_piece_waits_its_turn_for_windows),
+		cmocka_unit_test(a_piece_does_not_wait_for_windows_for_ever),
+		cmocka_unit_test(a_node_that_reads_nothing_leaves_windows_for_others),
 		cmocka_unit_test(the_last_crc_of_a_piece_is_its_own),
 		cmocka_unit_test(crcs_that_are_too_many_for_a_capsule_stay_in_memory),
 		cmocka_unit_test(the_end_of_a_piece_asks_for_its_sync),

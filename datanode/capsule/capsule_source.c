@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Another node's replica as pieces, by RDMA: that node writes bytes and CRCs straight into the
- * asker's slots, which are of the one pool that is open to it. What RDMA cannot do here (no way to
- * the node, chunks that do not fit, a connection that breaks) a stream source does from the next
- * byte on. */
+ * asker's slots, which are of a pool for that, and open to it for a request at a time. What RDMA
+ * cannot do here (no way to the node, chunks that do not fit, no memory window spare, a connection
+ * that breaks) a stream source does from the next byte on. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +33,13 @@ struct capsule_ask { /* a READ */
 	uint32_t len;
 	bool asked;         /* the node may write to the slots */
 	bool answered, out; /* out: the asker of the source has the piece */
+	struct capsule_source *source;
+	struct verbs_exposure shown[2]; /* of slot, of crcs */
+	uint8_t open;                   /* windows that are not closed */
+	bool told;                      /* the answer is there, and waits for that: */
+	bool unsent;                    /* there is none */
+	struct capsule reply;
+	char text[CAPSULE_TEXT_MAX + 1];
 };
 
 struct capsule_source {
@@ -52,6 +59,7 @@ struct capsule_source {
 	struct read_info info; /* valid once opened */
 	uint64_t at, next;     /* next byte to hand on; to ask for */
 	struct capsule_ask asks[SOURCE_SLOTS];
+	struct verbs_turn turn;
 	uint32_t head, tail; /* asks in order: asks[tail % SOURCE_SLOTS] is the oldest */
 	struct rtimer timer;
 	uint64_t deadline_ns;
@@ -182,25 +190,53 @@ static void on_data(struct capsule_source *s, struct capsule_ask *a, const struc
 	a->answered = true;
 }
 
-static void on_reply(struct capsule_source *s, struct capsule_ask *a, const struct capsule *m)
+/* The node can write to the slots no more: what lies there stays as it is checked now. */
+static void on_reply(struct capsule_ask *a)
 {
+	struct capsule_source *s = a->source;
+	const struct capsule *m = &a->reply;
 	const int status = m->type == CAPSULE_READ_REPLY ? m->read_reply.status : DT_ERROR;
-	char text[CAPSULE_TEXT_MAX + 1] = "";
 
-	a->asked = false;
+	a->asked = a->told = false;
 	cs_ready(s);
 	if (s->rc || s->closed || s->state != CR_RUN)
 		return;
-	if (status == DT_SUCCESS) {
+	if (a->unsent || (status == DT_ERROR_UNSUPPORTED && m->read_reply.data_len && !s->opened))
+		s->state = CR_BY_STREAM; /* or its chunks are too long for our slots */
+	else if (status == DT_SUCCESS)
 		on_data(s, a, m);
-	} else if (status == DT_ERROR_UNSUPPORTED && m->read_reply.data_len && !s->opened) {
-		s->state = CR_BY_STREAM; /* its chunks are too long for our slots */
-	} else {
-		if (m->type == CAPSULE_READ_REPLY)
-			snprintf(text, sizeof(text), "%.*s", (int)m->read_reply.text.len,
-				 (const char *)m->read_reply.text.p);
-		cs_fail(s, dt_status_errno(status), *text ? text : dt_status_name(status));
-	}
+	else
+		cs_fail(s, dt_status_errno(status), *a->text ? a->text : dt_status_name(status));
+}
+
+static void on_closed(void *arg, int res)
+{
+	struct capsule_ask *a = arg;
+
+	if (res == 0 && --a->open == 0) /* else conn_gone() tells */
+		on_reply(a);
+}
+
+static void cover(struct capsule_ask *a)
+{
+	a->told = true;
+	a->open = (uint8_t)((a->shown[0].window != NULL) + (a->shown[1].window != NULL));
+	verbs_cover(&a->shown[0], true);
+	verbs_cover(&a->shown[1], true);
+	if (!a->open)
+		on_reply(a);
+}
+
+static void take_reply(struct capsule_ask *a, const struct capsule *m)
+{
+	if (a->told)
+		return;
+	a->reply = *m;
+	a->text[0] = 0;
+	if (m->type == CAPSULE_READ_REPLY)
+		snprintf(a->text, sizeof(a->text), "%.*s", (int)m->read_reply.text.len,
+			 (const char *)m->read_reply.text.p);
+	cover(a);
 }
 
 /* ---- the connection ---- */
@@ -225,7 +261,7 @@ static bool conn_answer(struct capsule_user *u, const struct capsule *m)
 		if (!a->asked || a->id != m->request_id)
 			continue;
 		if (m->type == CAPSULE_READ_REPLY || m->type == CAPSULE_CLOSED)
-			on_reply(s, a, m);
+			take_reply(a, m);
 		return true;
 	}
 	return false;
@@ -275,35 +311,59 @@ static uint32_t ask_len(const struct capsule_source *s, const struct capsule_ask
 	return (uint32_t)(rest < most ? rest : most);
 }
 
-static int ask(struct capsule_source *s, struct capsule_ask *a, struct capsule_peer_link *l)
+static int show(struct capsule_ask *a, uint32_t i, struct slot *slot, struct capsule_peer_link *l,
+		struct capsule_mem *ret)
 {
-	const struct source_params q = {
-		.bp = s->params.bp, .block = s->params.block, .off = s->next, .len = ask_len(s, a)};
-	struct capsule m = {.type = CAPSULE_READ, .request_id = capsule_user_id(&s->conn)};
-	const struct xremote d = verbs_remote(l->xc, a->slot, 0),
-			     c = verbs_remote(l->xc, a->crcs, 0);
+	struct xremote at;
+	int rc;
+
+	a->shown[i] = (struct verbs_exposure){.slot = slot,
+					      .len = slot->size,
+					      .right = VERBS_PEER_WRITES,
+					      .closed = on_closed,
+					      .arg = a};
+	rc = verbs_expose(l->xc, &a->shown[i], &at);
+	if (rc == 0)
+		*ret = (struct capsule_mem){at.addr, at.rkey, slot->size};
+	return rc;
+}
+
+static int send_read(struct capsule_source *s, struct capsule_ask *a, struct capsule_peer_link *l,
+		     const struct source_params *q)
+{
+	struct capsule m = {.type = CAPSULE_READ, .request_id = a->id};
 	uint8_t *op = NULL;
 	size_t len = 0;
-	int rc = dtp_read_op_encode(s->core, &q, &op, &len);
+	int rc = show(a, 0, a->slot, l, &m.read.dest);
 
+	rc = rc ?: show(a, 1, a->crcs, l, &m.read.crc);
+	rc = rc ?: dtp_read_op_encode(s->core, q, &op, &len);
 	if (rc < 0)
 		return rc;
-	m.read.dest = (struct capsule_mem){d.addr, d.rkey, a->slot->size};
-	m.read.crc = (struct capsule_mem){c.addr, c.rkey, a->crcs->size};
 	m.read.op = capsule_op(op, len);
 	rc = link_send(l, &m);
 	free(op);
-	if (rc < 0)
-		return rc;
-	a->id = m.request_id;
+	return rc;
+}
+
+/* Windows are reserved. */
+static void ask(struct capsule_source *s, struct capsule_ask *a, struct capsule_peer_link *l)
+{
+	const struct source_params q = {
+		.bp = s->params.bp, .block = s->params.block, .off = s->next, .len = ask_len(s, a)};
+
+	a->id = capsule_user_id(&s->conn);
 	a->off = q.off;
 	a->len = (uint32_t)q.len;
 	a->asked = true;
-	a->answered = false;
+	a->answered = a->told = false;
 	s->next += q.len;
 	s->head++;
 	cs_deadline(s, s->core->waits.read_ns);
-	return 0;
+	a->unsent = send_read(s, a, l, &q) < 0;
+	verbs_turn_end(&s->turn);
+	if (a->unsent)
+		cover(a);
 }
 
 static void do_ask(struct capsule_source *s)
@@ -317,8 +377,13 @@ static void do_ask(struct capsule_source *s)
 
 		if (a->out || (!s->opened && s->head != s->tail))
 			return; /* its piece comes back; the first answer tells the chunk size */
-		if (!l || ask(s, a, l) < 0)
+		if (l && verbs_turn_take(l->xc, &s->turn)) {
+			ask(s, a, l);
+			continue;
+		}
+		if (!l || !(any_asked(s) || any_out(s)))
 			s->state = CR_BY_STREAM;
+		return; /* one of its own may come back */
 	}
 }
 
@@ -553,6 +618,7 @@ int capsule_source_open(struct engine_core *core, const struct source_params *pa
 	s->params.at = &s->node;
 	s->at = s->next = params->off;
 	for (uint32_t i = 0; i < SOURCE_SLOTS; i++) {
+		s->asks[i].source = s;
 		s->asks[i].slot = params->slots[i];
 		s->asks[i].crcs = params->crc_slots[i];
 	}

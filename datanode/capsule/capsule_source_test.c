@@ -53,6 +53,19 @@ static struct node {
 	struct request requests[REQUESTS_MAX];
 } node;
 
+/* ---- memory windows: the node may write to what is open ---- */
+
+static struct window {
+	struct verbs_exposure *e; /* NULL: it is to be closed */
+	struct slot *slot;        /* counted; NULL: not used */
+	uint32_t off, len;
+	void (*closed)(void *arg, int res);
+	void *arg;
+} windows[2 * SOURCE_SLOTS];
+static bool by_windows;
+static uint32_t dry;       /* times that none is spare */
+static bool writes_behind; /* the node does, its answer */
+
 static void node_again(void)
 {
 	reactor_timer_set(r, &node.timer, reactor_now_ns(r) + random_below(100000));
@@ -98,6 +111,11 @@ static void node_lose(void)
 	if (node.lost)
 		return;
 	node.lost = true;
+	for (uint32_t i = 0; i < 2 * SOURCE_SLOTS; i++)
+		if (windows[i].slot && windows[i].e) {
+			windows[i].e->window = NULL;
+			windows[i].e = NULL;
+		}
 	if (node.user)
 		node.user->ops->lost(node.user, -ECONNRESET);
 }
@@ -108,10 +126,86 @@ void capsule_user_hang_up(struct capsule_user *u, int rc)
 	node_lose();
 }
 
-struct xremote verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off)
+int verbs_expose(struct xconn *c, struct verbs_exposure *e, struct xremote *ret)
+{
+	struct window *w = windows;
+
+	(void)c;
+	assert_int_equal(e->right, VERBS_PEER_WRITES);
+	*ret = (struct xremote){.addr = (uintptr_t)e->slot->data + e->off, .rkey = 7};
+	if (!by_windows)
+		return 0;
+	while (w->slot)
+		assert_true(++w < windows + 2 * SOURCE_SLOTS);
+	*w = (struct window){e, slot_ref(e->slot), e->off, e->len, e->closed, e->arg};
+	e->window = (struct verbs_window *)w;
+	return 0;
+}
+
+void verbs_cover(struct verbs_exposure *e, bool now)
+{
+	struct window *w = (struct window *)e->window;
+
+	if (!w)
+		return;
+	assert_true(now); /* the bytes are checked when it is closed */
+	e->window = NULL;
+	w->e = NULL;
+}
+
+bool verbs_turn_take(struct xconn *c, struct verbs_turn *t)
 {
 	(void)c;
-	return (struct xremote){.addr = (uintptr_t)s->data + off, .rkey = 7};
+	if (dry && random_below(2)) {
+		dry--;
+		return false;
+	}
+	t->on = (struct vmemory_on *)t;
+	return true;
+}
+
+void verbs_turn_end(struct verbs_turn *t)
+{
+	t->on = NULL;
+}
+
+void verbs_turn_wait(struct xconn *c, struct verbs_turn *t)
+{
+	(void)c, (void)t;
+	fail(); /* TCP does as well */
+}
+
+bool verbs_windows_are_few(const struct xconn *c)
+{
+	(void)c;
+	return false;
+}
+
+static bool is_open(uint64_t addr)
+{
+	for (uint32_t i = 0; i < 2 * SOURCE_SLOTS; i++)
+		if (windows[i].slot && addr - (uintptr_t)windows[i].slot->data < windows[i].len)
+			return true;
+	return !by_windows;
+}
+
+/* Some that are to be closed, or, with @res, all. What was written until then lies there. */
+static void windows_close(int res)
+{
+	for (uint32_t i = 0; i < 2 * SOURCE_SLOTS; i++) {
+		struct window w = windows[i];
+
+		if (!w.slot || (!res && (w.e || random_below(2))))
+			continue;
+		if (writes_behind && by_windows)
+			w.slot->data[0] ^= 1;
+		windows[i].slot = NULL;
+		if (w.e)
+			w.e->window = NULL;
+		slot_put(w.slot);
+		if (w.closed)
+			w.closed(w.arg, res);
+	}
 }
 
 /* The message is its offset and length, as our dtp_read_op_encode() writes it. */
@@ -179,6 +273,7 @@ static void node_answer(struct request *q)
 		m.read_reply.status = DT_ERROR;
 		m.read_reply.text = capsule_text("its disk is gone");
 	} else {
+		assert_true(is_open(q->dest.addr) && is_open(q->crc.addr));
 		memcpy((void *)(uintptr_t)q->dest.addr, data + first, end - first);
 		crc_chunks(CRC_CRC32C, data + first, end - first, bpc,
 			   (void *)(uintptr_t)q->crc.addr);
@@ -203,6 +298,8 @@ static void node_fire(struct rtimer *t)
 	struct request *q = &node.requests[random_below(REQUESTS_MAX)];
 
 	(void)t;
+	if (!node.lost)
+		windows_close(0);
 	if (node.lost) { /* the device writes until the queue pair is gone */
 		for (uint32_t i = 0; i < REQUESTS_MAX; i++)
 			if (node.requests[i].named)
@@ -211,6 +308,8 @@ static void node_fire(struct rtimer *t)
 		node.gone = random_below(3) == 0;
 		for (uint32_t i = 0; node.gone && i < REQUESTS_MAX; i++)
 			node.requests[i].named = false;
+		if (node.gone)
+			windows_close(-ECONNRESET);
 		if (node.gone && node.user) {
 			struct capsule_user *u = node.user;
 
@@ -390,6 +489,7 @@ static int run(enum fault fault, uint64_t close_at)
 			       .close_at = close_at};
 	list_init(&asker.pieces);
 	streams = 0;
+	by_windows = random_below(4);
 	p.off = asker.off = random_below(2) ? 0 : (uint64_t)random_below(100000);
 	p.len = asker.len =
 		random_below(2) ? DATA_LEN - p.off : 1 + random_below((uint32_t)(DATA_LEN - p.off));
@@ -446,6 +546,41 @@ static void where_rdma_cannot_go_tcp_goes_on(void **state)
 		assert_int_equal(run(faults[seed % 3], UINT64_MAX), 0);
 		assert_true(streams <= 1 && (streams || faults[seed % 3] == BREAKS));
 	}
+}
+
+/* What a lying node writes behind its answer is there before the bytes are checked, or nowhere. */
+static void bytes_are_checked_when_the_node_can_write_no_more(void **state)
+{
+	uint32_t failed = 0;
+
+	(void)state;
+	for (uint64_t seed = 0; seed < ROUNDS; seed++) {
+		rnd = seed * 31 + 1;
+		bpc = 512;
+		writes_behind = true;
+		if (run(GOOD, UINT64_MAX) < 0 && by_windows) {
+			assert_int_equal(asker.rc, -EBADMSG);
+			failed++;
+		}
+		writes_behind = false;
+	}
+	assert_true(failed > ROUNDS / 4);
+}
+
+static void a_source_that_finds_no_window_goes_on_by_tcp(void **state)
+{
+	uint32_t by_tcp = 0;
+
+	(void)state;
+	for (uint64_t seed = 0; seed < ROUNDS; seed++) {
+		rnd = seed * 37 + 1;
+		some_chunks();
+		dry = 3;
+		assert_int_equal(run(GOOD, UINT64_MAX), 0);
+		by_tcp += streams;
+	}
+	dry = 0;
+	assert_true(by_tcp > ROUNDS / 4 && by_tcp < ROUNDS);
 }
 
 static void a_node_that_lies_or_fails_is_no_source(void **state)
@@ -517,6 +652,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes_come_by_rdma),
 		cmocka_unit_test(where_rdma_cannot_go_tcp_goes_on),
+		cmocka_unit_test(bytes_are_checked_when_the_node_can_write_no_more),
+		cmocka_unit_test(a_source_that_finds_no_window_goes_on_by_tcp),
 		cmocka_unit_test(a_node_that_lies_or_fails_is_no_source),
 		cmocka_unit_test(a_silent_node_does_not_keep_the_slots),
 		cmocka_unit_test(an_asker_may_stop_at_any_time),

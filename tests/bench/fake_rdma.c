@@ -669,9 +669,9 @@ struct verbs_window *verbs_window_get(const struct verbs_memory *m, const struct
 struct xremote verbs_window_open(struct xconn *c, struct verbs_window *w, void *p, uint32_t len,
 				 enum verbs_right right)
 {
-	(void)c;
 	static atomic_uint rkey;
 
+	(void)c;
 	(void)len;
 	(void)right;
 	w->rkey = ++rkey;

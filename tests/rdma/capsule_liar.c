@@ -221,7 +221,7 @@ static void drain(struct xconn *c)
 	for (;;) {
 		c->recv_deadline_ns = clock_mono_ns() + 20 * NS_PER_MS;
 		xconn_recv(c, in, sizeof(in), wop(&recv));
-		if (!wait_for(&recv, 2 * NS_PER_S) || recv.res <= 0)
+		if (!wait_for(&recv, 60 * NS_PER_S) || recv.res <= 0)
 			return;
 		if (capsule_decode(in, (uint32_t)recv.res, NULL, 0, &m) < 0) {
 			printf("FAIL: the node sent a malformed capsule\n");

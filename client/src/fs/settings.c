@@ -233,6 +233,7 @@ static int conf_rdma(const struct conf *c, struct settings *ret, struct err *err
 	rc = rc ?: conf_choice(c, "dfs.rdma.onesided", onesided, &views, err);
 	ret->onesided = views;
 	rc = rc ?: verbs_tuning_read(c, &ret->rdma_tuning, err);
+	rc = rc ?: verbs_windows_read(c, &ret->rdma_windows, err);
 	rc = rc ?: verbs_polling_read(c, &ret->rdma_spin_us, err);
 	rc = rc ?: conf_size(c, "dfs.rdma.eager.limit", 0, &ret->eager_limit, err);
 	return rc ?: conf_ms(c, "dfs.rdma.pool.wait", 30000, &ret->rdma_wait_ms, err);

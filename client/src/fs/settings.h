@@ -59,10 +59,11 @@ struct settings {
 	uint32_t rdma_wait_ms; /* dfs.rdma.pool.wait */
 	/* dfs.rdma.traffic.class, .ack.timeout, .retries, .relaxed.ordering */
 	struct verbs_tuning rdma_tuning;
-	int32_t rdma_spin_us;   /* of its reactor */
-	bool onesided;          /* dfs.rdma.onesided is auto */
-	enum ec_flush ec_flush; /* dfs.client.ec.flush */
-	bool ec_without_parity; /* dfs.client.ec.without.parity is allow */
+	enum verbs_windows rdma_windows; /* dfs.rdma.windows */
+	int32_t rdma_spin_us;            /* of its reactor */
+	bool onesided;                   /* dfs.rdma.onesided is auto */
+	enum ec_flush ec_flush;          /* dfs.client.ec.flush */
+	bool ec_without_parity;          /* dfs.client.ec.without.parity is allow */
 	/* dfs.client.write.exclude.nodes.cache.expiry.interval.millis */
 	uint32_t exclude_ms;
 	uint32_t umask; /* fs.permissions.umask-mode */

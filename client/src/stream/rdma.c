@@ -480,11 +480,6 @@ struct reactor *rdma_reactor(struct rdma *r)
 	return r->reactor;
 }
 
-struct xremote rdma_remote(const struct rcall *c, const struct slot *s, uint32_t off)
-{
-	return verbs_remote(c->conn->x, s, off);
-}
-
 void rdma_give_up(struct rcall *c)
 {
 	if (c->conn)
@@ -545,6 +540,7 @@ static void setup_run(struct rtask *t)
 				     .active = true,
 				     .peer_may_write = true,
 				     .features = t->rdma->onesided ? VERBS_ONESIDED : 0,
+				     .windows = t->rdma->windows,
 				     .tuning = &t->rdma->tuning};
 
 	s->rc = verbs_new(t->rdma->reactor, &o, &t->rdma->verbs, s->err);
@@ -585,6 +581,7 @@ static void rdma_init(struct rdma *r, const struct settings *set)
 	pthread_cond_init(&r->mem_gone, NULL);
 	r->tuning = set->rdma_tuning;
 	r->onesided = set->onesided;
+	r->windows = set->rdma_windows;
 	rails_init(&r->rails, !r->tuning.use_rails);
 }
 

@@ -135,8 +135,14 @@ static inline enum slot_class rdma_crc_class(uint64_t bytes)
 {
 	return bytes <= SLOT_CRC_SIZE ? SLOT_CRC : rdma_class(bytes);
 }
-/** [R] Name memory to the node; the connection must not be gone. */
-struct xremote rdma_remote(const struct rcall *c, const struct slot *s, uint32_t off);
+/** [R] Name memory to the node, as verbs_expose() does, on the connection of @c; verbs_cover() ends
+ *  it. -ECONNRESET: it is gone. */
+int rdma_expose(const struct rcall *c, struct verbs_exposure *e, struct xremote *ret);
+/** [R] As verbs_turn_take(); on a connection that is gone it is anybody's turn. It ends by
+ *  verbs_turn_end(), in on_lost() at the latest. */
+bool rdma_turn_take(const struct rcall *c, struct verbs_turn *t);
+/** [R] Behind that, when it was not. */
+void rdma_turn_wait(const struct rcall *c, struct verbs_turn *t);
 
 /* Memory of callers, where what is read goes without a copy. A node gets at it by windows alone,
  * one for each request: the request's own bytes, from before the request is sent until its answer

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* rdma_internal - shared by rdma.c, rdma_buf.c (memory of packets) and rdma_memory.c (memory of
- * callers); no other file includes it. */
+/* rdma_internal - shared by rdma.c, rdma_buf.c (memory of packets), rdma_memory.c (memory of
+ * callers, and what nodes may touch) and rdma_view.c; no other file includes it. */
 #include <pthread.h>
 
 #include "client/src/stream/rdma.h"
@@ -47,6 +47,7 @@ struct rdma {
 	struct verbs *verbs;     /* owned */
 	struct verbs_tuning tuning;
 	struct rails rails;
+	enum verbs_windows windows;
 	struct list conns;
 	struct list quarantine;
 	bool onesided; /* dfs.rdma.onesided is auto */

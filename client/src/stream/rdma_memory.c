@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of callers that is registered, and memory of the library for them: where it is, who uses
- * it, and its windows. */
+ * it, and its windows; and how slots are named to nodes. */
 #include <stdlib.h>
 
 #include "client/src/stream/rdma_internal.h"
@@ -234,46 +234,6 @@ struct verbs_memory *rdma_memory_verbs(const struct rmem *m)
 	return m->verbs; /* in use: it stays */
 }
 
-struct verbs_window *rdma_window_get(const struct rcall *c, struct rmem *m)
-{
-	return c->conn->state == RC_UP ? verbs_window_get(m->verbs, c->conn->x) : NULL;
-}
-
-static void on_gone(struct xconn *x)
-{
-	struct rconn *c = x->user;
-
-	list_for_each (l, &c->calls) {
-		struct rcall *k = container_of(l, struct rcall, link);
-
-		if (k->on_gone)
-			k->on_gone(k);
-	}
-	rdma_conn_put(c);
-}
-
-struct xremote rdma_window_open(struct rcall *call, struct verbs_window *w, void *p, uint32_t len,
-				enum verbs_right right)
-{
-	struct rconn *c = call->conn;
-
-	if (!c->tells) {
-		c->tells = true;
-		c->refs++; /* on_gone() */
-		c->x->user = c;
-		c->x->gone = on_gone;
-	}
-	return verbs_window_open(c->x, w, p, len, right);
-}
-
-void rdma_window_close(struct rcall *c, struct verbs_window *w, struct xop *op)
-{
-	if (c->conn->state == RC_UP)
-		verbs_window_close(c->conn->x, w, op);
-	else
-		op->done(op, -ECONNRESET);
-}
-
 /* With the lock held. */
 static bool any_dropped(const struct rdma *r)
 {
@@ -317,4 +277,61 @@ bool stream_is_registered(struct dfs *fs, const void *p, size_t len)
 
 	rdma_memory_put(m);
 	return m != NULL;
+}
+
+/* ---- what nodes may touch, on the reactor ---- */
+
+struct verbs_window *rdma_window_get(const struct rcall *c, struct rmem *m)
+{
+	return c->conn->state == RC_UP ? verbs_window_get(m->verbs, c->conn->x) : NULL;
+}
+
+void rdma_window_close(struct rcall *c, struct verbs_window *w, struct xop *op)
+{
+	if (c->conn->state == RC_UP)
+		verbs_window_close(c->conn->x, w, op);
+	else
+		op->done(op, -ECONNRESET);
+}
+
+static void on_gone(struct xconn *x)
+{
+	struct rconn *c = x->user;
+
+	list_for_each (l, &c->calls) {
+		struct rcall *k = container_of(l, struct rcall, link);
+
+		if (k->on_gone)
+			k->on_gone(k);
+	}
+	rdma_conn_put(c);
+}
+
+struct xremote rdma_window_open(struct rcall *call, struct verbs_window *w, void *p, uint32_t len,
+				enum verbs_right right)
+{
+	struct rconn *c = call->conn;
+
+	if (!c->tells) {
+		c->tells = true;
+		c->refs++; /* on_gone() */
+		c->x->user = c;
+		c->x->gone = on_gone;
+	}
+	return verbs_window_open(c->x, w, p, len, right);
+}
+
+int rdma_expose(const struct rcall *c, struct verbs_exposure *e, struct xremote *ret)
+{
+	return c->conn->state == RC_UP ? verbs_expose(c->conn->x, e, ret) : -ECONNRESET;
+}
+
+bool rdma_turn_take(const struct rcall *c, struct verbs_turn *t)
+{
+	return c->conn->state != RC_UP || verbs_turn_take(c->conn->x, t);
+}
+
+void rdma_turn_wait(const struct rcall *c, struct verbs_turn *t)
+{
+	verbs_turn_wait(c->conn->x, t);
 }

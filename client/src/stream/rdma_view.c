@@ -262,10 +262,10 @@ static void begin(struct rview *v, struct rview_read *q)
 }
 
 void rdma_view_read(struct rview *v, struct rview_read *q, uint64_t addr, uint32_t len,
-		    struct slot *slot)
+		    struct slot *slot, uint32_t off)
 {
 	begin(v, q);
-	xconn_pull(v->conn->x, (struct xremote){addr, v->at.rkey}, slot, 0, len, &q->op);
+	xconn_pull(v->conn->x, (struct xremote){addr, v->at.rkey}, slot, off, len, &q->op);
 }
 
 bool rdma_view_read_to(struct rview *v, struct rview_read *q, uint64_t addr, uint32_t len,

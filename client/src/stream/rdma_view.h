@@ -45,10 +45,10 @@ struct rview_read {
 };
 /** May @n more be posted? */
 bool rdma_view_has_room(const struct rview *v, uint32_t n);
-/** READ @len bytes of the node's memory at @addr to the begin of @slot; or to @to, which is in @m.
+/** READ @len bytes of the node's memory at @addr to @slot at @off; or to @to, which is in @m.
  *  False: @m is not on the device, nothing was begun. */
 void rdma_view_read(struct rview *v, struct rview_read *q, uint64_t addr, uint32_t len,
-		    struct slot *slot);
+		    struct slot *slot, uint32_t off);
 bool rdma_view_read_to(struct rview *v, struct rview_read *q, uint64_t addr, uint32_t len,
 		       const struct rmem *m, void *to);
 

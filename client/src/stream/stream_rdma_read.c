@@ -109,14 +109,13 @@ static const uint8_t *bytes_of(const struct rslot *s)
 /* The oldest answer: shape and CRCs. */
 static int verify(struct rdma_r *r, struct rslot *s, struct err *err)
 {
-	const uint32_t room = s->dest ? s->len : s->data->size;
 	int64_t wrong;
 
 	if (s->status != HD__STATUS__SUCCESS)
 		return err_set(err, dt_status_errno(s->status), "data node %s: %s", r->peer,
 			       *s->text ? s->text : "the read failed");
-	if (s->first > s->offset || s->data_len > room ||
-	    s->first + s->data_len < s->offset + s->len || s->crc_len > s->crc->size ||
+	if (s->first > s->offset || s->data_len > s->data_room ||
+	    s->first + s->data_len < s->offset + s->len || s->crc_len > s->crc_room ||
 	    (s->crc_type != CRC_NULL &&
 	     (!s->bpc || s->crc_len != crc_bytes((enum crc_type)s->crc_type, s->data_len, s->bpc))))
 		return err_set(
@@ -124,7 +123,7 @@ static int verify(struct rdma_r *r, struct rslot *s, struct err *err)
 			"data node %s answers a read with offsets or sizes that do not fit it",
 			r->peer);
 	wrong = crc_verify((enum crc_type)s->crc_type, bytes_of(s), s->data_len,
-			   s->bpc ? s->bpc : 512, s->crc->data);
+			   s->bpc ? s->bpc : 512, s->crcs);
 	if (wrong >= 0)
 		return err_set(err, -EBADMSG,
 			       "data node %s: wrong checksum at byte %llu of the block", r->peer,
@@ -311,6 +310,19 @@ static int copy_token(struct rdma_r *r, const Hc__TokenProto *token)
 	rc = pb_unpack(&hc__token_proto__descriptor, buf, len, &r->token);
 	free(buf);
 	return rc;
+}
+
+int rdma_r_pack(void *arg, uint8_t **ret, size_t *ret_len)
+{
+	const struct rslot *s = arg;
+	Hd__OpReadBlockProto op = HD__OP_READ_BLOCK_PROTO__INIT;
+	struct dtp_header h;
+
+	dtp_header_init(&h, s->r->fs, &s->r->block, s->r->token);
+	op.header = &h.op;
+	op.offset = s->offset;
+	op.len = s->len;
+	return pb_pack(&op, ret, ret_len);
 }
 
 /* Where RDMA is required the stream waits in line for its first slot; else TCP does as well. */

@@ -12,12 +12,16 @@
 
 struct rslot {
 	struct rdma_r *r;
-	struct slot *data, *crc;     /* [R] NULL: none */
-	uint8_t *dest;               /* the caller's memory, then there is no data; or NULL */
-	struct verbs_window *window; /* [R] on dest, while the node may write there */
-	struct xop shut;             /* of window */
-	bool shutting;               /* [R] */
-	bool again;                  /* [R] its answer asks for other memory */
+	/* [R] NULL: none; then dest has the data, or data the CRCs behind them */
+	struct slot *data, *crc;
+	uint8_t *dest; /* the caller's memory, then there is no data; or NULL */
+	uint8_t *crcs; /* in one of both */
+	uint32_t data_room, crc_room;
+	struct verbs_exposure shown[2]; /* [R] of data, of crc */
+	struct verbs_window *window;    /* [R] on dest, while the node may write there */
+	struct xop shut;                /* of window */
+	bool shutting;                  /* [R] */
+	bool again;                     /* [R] its answer asks for other memory */
 	bool exposed; /* [R] writes, under meeting.lock: the node may write to dest */
 	struct rcall call;
 	uint64_t offset; /* asked */
@@ -82,6 +86,8 @@ struct rdma_r {
 	struct rdma_pair wanted;            /* for the next request; */
 	struct verbs_window *wanted_window; /* which has one of these, or takes a slot for data */
 	uint64_t wanted_end;                /* of the former */
+	struct verbs_turn turn;             /* to have memory windows for its slots */
+	bool in_line;                       /* it waits for that */
 	struct rtimer wait_over;
 	struct rholder holder;
 	struct rop rop;                /* ask_more() */
@@ -101,6 +107,10 @@ struct r_task {
 	bool dry; /* there was no slot */
 };
 
+/* stream_rdma_read.c */
+/** [R] @arg: struct rslot. Its OpReadBlockProto. */
+int rdma_r_pack(void *arg, uint8_t **ret, size_t *ret_len);
+
 /* stream_rdma_read_view.c */
 /** [R] The request is made, and the node not asked. False: it is to be. */
 bool rdma_r_view(struct rslot *s);
@@ -108,8 +118,6 @@ bool rdma_r_view(struct rslot *s);
 /* stream_rdma_read_requests.c */
 /** [R] The answer to @s is there, or it has to be asked for again. */
 void rdma_r_settle(struct rslot *s);
-/** [R] @arg: struct rslot. Its OpReadBlockProto. */
-int rdma_r_pack(void *arg, uint8_t **ret, size_t *ret_len);
 /** All but the buffers of requests is zero then, and what is called back is set. */
 void rdma_r_init(struct rdma_r *r);
 /** struct r_task: ask for what there are slots for; ->dry: there were none. */

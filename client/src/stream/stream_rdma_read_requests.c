@@ -4,10 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/src/stream/dtp.h"
 #include "client/src/stream/stream_rdma_read_internal.h"
 #include "common/base/clock.h"
-#include "common/wire/pb.h"
 
 #define READ_PIECE (512u << 10) /* bytes of one request; the slot has room for a chunk more */
 
@@ -167,6 +165,13 @@ static void r_on_gone(struct rcall *c)
 	cover(container_of(c, struct rslot, call));
 }
 
+/* The node has answered, or will never know of them. */
+static void cover_slots(struct rslot *s, bool now)
+{
+	verbs_cover(&s->shown[0], now);
+	verbs_cover(&s->shown[1], now);
+}
+
 static void r_on_capsule(struct rcall *c, const struct capsule *m)
 {
 	struct rslot *s = container_of(c, struct rslot, call);
@@ -182,6 +187,7 @@ static void r_on_capsule(struct rcall *c, const struct capsule *m)
 	} else {
 		take_reply(s, m);
 	}
+	cover_slots(s, false);
 	s->shutting = s->window;
 	if (s->window)
 		rdma_window_close(c, s->window, &s->shut);
@@ -193,6 +199,8 @@ static void r_on_capsule(struct rcall *c, const struct capsule *m)
 static void unplan(struct rdma_r *r)
 {
 	rdma_pair_end(&r->wanted);
+	verbs_turn_end(&r->turn);
+	r->in_line = false;
 	if (r->wanted_window)
 		verbs_window_put(r->wanted_window);
 	r->wanted_window = NULL;
@@ -245,28 +253,17 @@ static void r_on_sent(struct rsend *send)
 	look_again(r);
 }
 
-int rdma_r_pack(void *arg, uint8_t **ret, size_t *ret_len)
+static int show(struct rslot *s, struct verbs_exposure *e, struct slot *slot, struct xremote *ret)
 {
-	const struct rslot *s = arg;
-	Hd__OpReadBlockProto op = HD__OP_READ_BLOCK_PROTO__INIT;
-	struct dtp_header h;
-
-	dtp_header_init(&h, s->r->fs, &s->r->block, s->r->token);
-	op.header = &h.op;
-	op.offset = s->offset;
-	op.len = s->len;
-	return pb_pack(&op, ret, ret_len);
+	*e = (struct verbs_exposure){.slot = slot, .len = slot->size, .right = VERBS_PEER_WRITES};
+	return rdma_expose(&s->call, e, ret);
 }
 
-/* The memory of @s as the node is told of it. */
-static struct capsule_mem name_data(struct rslot *s)
+/* The caller's memory as the node is told of it. */
+static struct capsule_mem name_dest(struct rslot *s)
 {
 	struct xremote d;
 
-	if (!s->dest) {
-		d = rdma_remote(&s->call, s->data, 0);
-		return (struct capsule_mem){d.addr, d.rkey, s->data->size};
-	}
 	pthread_mutex_lock(&s->r->m.lock);
 	s->exposed = true;
 	pthread_mutex_unlock(&s->r->m.lock);
@@ -274,8 +271,30 @@ static struct capsule_mem name_data(struct rslot *s)
 	return (struct capsule_mem){d.addr, d.rkey, s->len};
 }
 
+/* Where data and CRCs are to go; what is in one slot takes one window. */
+static int name_memory(struct rslot *s, struct capsule *m)
+{
+	struct xremote at;
+	int rc = 0;
+
+	if (s->dest)
+		m->read.dest = name_dest(s);
+	else
+		rc = show(s, &s->shown[0], s->data, &at);
+	if (!s->dest && !rc) {
+		m->read.dest = (struct capsule_mem){at.addr, at.rkey, s->data_room};
+		m->read.crc = (struct capsule_mem){at.addr + s->data_room, at.rkey, s->crc_room};
+	}
+	if (!s->crc || rc)
+		return rc;
+	rc = show(s, &s->shown[1], s->crc, &at);
+	m->read.crc = (struct capsule_mem){at.addr, at.rkey, s->crc_room};
+	return rc;
+}
+
 static void not_sent(struct rslot *s, int rc)
 {
+	cover_slots(s, true);
 	if (s->exposed) {
 		rdma_give_up(&s->call); /* the window may be open by now */
 	} else if (s->window) {
@@ -300,14 +319,12 @@ static void send_request(struct rslot *s)
 		rc = rdma_r_pack(s, &op, &len);
 	if (!rc && !capsule_read_fits(len, max)) /* asked before a window is open */
 		rc = -EMSGSIZE;
+	rc = rc ?: name_memory(s, &m);
 	if (!rc) {
-		const struct xremote c = rdma_remote(&s->call, s->crc, 0);
-
-		m.read.dest = name_data(s);
-		m.read.crc = (struct capsule_mem){c.addr, c.rkey, s->crc->size};
 		m.read.op = (struct capsule_bytes){op, (uint32_t)len};
 		rc = rdma_send(&s->call, &s->send, &m);
 	}
+	verbs_turn_end(&s->r->turn);
 	free(op);
 	if (rc < 0)
 		not_sent(s, rc);
@@ -347,8 +364,8 @@ static uint64_t copied_end(const struct rdma_r *r)
 	return r->memory && r->asked % r->bpc && end < r->end ? end : r->end;
 }
 
-/* Where a request at @at ends whose data go to a slot of @size, and their CRCs to one of any size.
- */
+/* Where a request at @at ends whose data go to a slot of @size, and their CRCs there, too, or to
+ * one of any size. */
 static uint64_t request_end(const struct rdma_r *r, uint64_t at, uint32_t size)
 {
 	const uint64_t most = copied_end(r);
@@ -361,12 +378,18 @@ static uint64_t request_end(const struct rdma_r *r, uint64_t at, uint32_t size)
 	return end;
 }
 
+/* One slot for both does if it has room for CRCs: it takes one window to name it. */
 static void add_form(struct rdma_r *r, enum slot_class cls)
 {
-	const uint64_t end = request_end(r, r->asked, slot_class_size(cls));
-	const uint64_t crcs = whole_chunks(r, r->asked, end) / r->bpc * 4;
+	const uint32_t size = slot_class_size(cls);
+	const uint64_t bytes = whole_chunks(r, r->asked, request_end(r, r->asked, size));
+	const uint64_t crcs = bytes / r->bpc * 4;
 
-	rdma_pair_form(&r->wanted, cls, rdma_crc_class(crcs));
+	if (bytes + crcs <= size)
+		r->wanted.ask.form[r->wanted.ask.forms++] =
+			(struct pool_set){1, {{(uint8_t)cls, 1}}};
+	else
+		rdma_pair_form(&r->wanted, cls, rdma_crc_class(crcs));
 }
 
 /* The next request has the caller's memory for its data, and a slot for the CRCs. */
@@ -401,6 +424,25 @@ static void plan(struct rdma_r *r)
 		add_form(r, SLOT_64K);
 }
 
+/* Chunks may be longer or shorter than is known: half of the room that is left is for data, half
+ * for CRCs. */
+static void divide(struct rslot *s)
+{
+	const struct rdma_r *r = s->r;
+	const uint64_t bytes = whole_chunks(r, r->asked, r->asked + s->len);
+	const uint64_t crcs = bytes / r->bpc * 4;
+
+	s->data_room = s->dest ? s->len : s->data->size;
+	if (s->crc) {
+		s->crcs = s->crc->data;
+		s->crc_room = s->crc->size;
+		return;
+	}
+	s->data_room = (uint32_t)(bytes + ((s->data->size - bytes - crcs) / 2 & ~63ull));
+	s->crcs = s->data->data + s->data_room;
+	s->crc_room = (s->data->size - s->data_room) & ~3u;
+}
+
 /* What was planned, and has been got. */
 static void take_memory(struct rslot *s)
 {
@@ -414,6 +456,7 @@ static void take_memory(struct rslot *s)
 	s->dest = direct ? r->dest + (r->asked - r->from) : NULL;
 	s->len = (uint32_t)((direct ? r->wanted_end : request_end(r, r->asked, s->data->size)) -
 			    r->asked);
+	divide(s);
 }
 
 static void make_request(struct rdma_r *r)
@@ -435,19 +478,21 @@ static void make_request(struct rdma_r *r)
 	else
 		rdma_call_renew(&s->call);
 	s->onesided = false;
-	if (!rdma_r_view(s))
+	if (!rdma_r_view(s)) {
 		send_request(s);
-	else if (s->window) { /* nobody else is to write */
-		verbs_window_put(s->window);
-		s->window = NULL;
+		return;
 	}
+	verbs_turn_end(&r->turn);
+	if (s->window) /* nobody else is to write */
+		verbs_window_put(s->window);
+	s->window = NULL;
 }
 
 static void on_wait_over(struct rtimer *t)
 {
 	struct rdma_r *r = container_of(t, struct rdma_r, wait_over);
 
-	if (r->wanted.granted)
+	if (r->wanted.granted || (r->in_line && r->turn.has))
 		return;
 	unplan(r);
 	end_wait(r);
@@ -461,7 +506,19 @@ static void begin_wait(struct rdma_r *r)
 	pthread_mutex_unlock(&r->m.lock);
 	reactor_timer_set(rdma_reactor(r->rdma), &r->wait_over,
 			  clock_mono_ns() + rdma_wait_ns(r->fs));
-	pool_wait(rdma_pool(r->rdma), &r->wanted.ask);
+}
+
+/* Is it this one's turn to have windows? Else it waits in line for them, if it is to. */
+static bool is_its_turn(struct rdma_r *r, bool wait)
+{
+	if (rdma_turn_take(&r->slot[0].call, &r->turn))
+		return true;
+	if (wait) {
+		r->in_line = true;
+		rdma_turn_wait(&r->slot[0].call, &r->turn);
+		begin_wait(r);
+	}
+	return false;
 }
 
 /* May another request be made now? */
@@ -476,24 +533,35 @@ static bool can_ask(struct rdma_r *r)
 	       r->next - r->freed < READ_SLOTS && !slot_of(r, r->next)->send.busy;
 }
 
-/* As many requests as there are slots for. Only who has none waits in line. */
+/* As many requests as there are slots for. Only who has none waits in line: for windows, then for
+ * slots. */
 static void ask_more(struct rdma_r *r, bool wait)
 {
 	if (!r->closed && rdma_pair_fetch(&r->wanted)) {
 		end_wait(r);
 		make_request(r);
 	}
+	if (r->in_line && r->turn.has) {
+		r->in_line = false;
+		end_wait(r);
+	}
 	while (can_ask(r)) {
+		const bool waits = wait && r->next == r->freed;
+
+		if (!is_its_turn(r, waits))
+			return;
 		plan(r);
 		if (pool_take(rdma_pool(r->rdma), &r->wanted.ask)) {
 			make_request(r);
-		} else {
-			if (wait && r->next == r->freed)
-				begin_wait(r);
-			else
-				unplan(r);
-			return;
+			continue;
 		}
+		if (waits) {
+			begin_wait(r);
+			pool_wait(rdma_pool(r->rdma), &r->wanted.ask);
+		} else {
+			unplan(r);
+		}
+		return;
 	}
 }
 
@@ -550,10 +618,11 @@ void rdma_r_release_run(struct rtask *t)
 	for (uint32_t i = 0; i < READ_SLOTS; i++) {
 		struct rslot *s = &r->slot[i];
 
-		if (s->crc && s->asked) { /* unanswered: the node may still write to it */
+		if (s->asked) { /* unanswered: the node may still write to it */
 			if (s->data)
 				rdma_quarantine(t->rdma, &s->call, s->data);
-			rdma_quarantine(t->rdma, &s->call, s->crc);
+			if (s->crc)
+				rdma_quarantine(t->rdma, &s->call, s->crc);
 			s->data = s->crc = NULL;
 		} else {
 			give_back(s);
@@ -625,4 +694,5 @@ void rdma_r_init(struct rdma_r *r)
 	r->msg.fn = r_turn;
 	r->stop_msg.fn = r_stop;
 	rop_init(&r->rop, r_step, NULL);
+	r->turn.rop = &r->rop;
 }

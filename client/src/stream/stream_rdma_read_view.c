@@ -17,13 +17,13 @@ static bool shape(struct rslot *s, const struct capsule_view *at)
 	if (last > at->data_len)
 		last = at->data_len;
 	s->first = s->offset / bpc * bpc;
-	if (last - s->first > (s->dest ? s->len : s->data->size))
+	if (last - s->first > s->data_room)
 		return false;
 	s->data_len = (uint32_t)(last - s->first);
 	s->crc_type = at->crc_type;
 	s->bpc = bpc;
 	s->crc_len = (uint32_t)crc_bytes((enum crc_type)at->crc_type, s->data_len, bpc);
-	return s->crc_len <= s->crc->size;
+	return s->crc_len <= s->crc_room;
 }
 
 static void part_done(struct rslot *s, int res)
@@ -37,7 +37,7 @@ static void part_done(struct rslot *s, int res)
 	s->pulling = false;
 	meeting_ring(&r->m); /* it may be about to close */
 	pthread_mutex_unlock(&r->m.lock);
-	if (s->failed || !s->crc) /* the connection is lost, which is told; or the stream is gone */
+	if (s->failed || (!s->data && !s->crc)) /* lost, which is told; or the stream is gone */
 		return;
 	s->status = DT_SUCCESS;
 	rdma_r_settle(s);
@@ -59,7 +59,7 @@ static bool read_data(struct rslot *s, struct rview *v, uint64_t addr)
 	if (s->dest)
 		return rdma_view_read_to(v, &s->read_data, addr, s->data_len, s->r->memory,
 					 s->dest);
-	rdma_view_read(v, &s->read_data, addr, s->data_len, s->data);
+	rdma_view_read(v, &s->read_data, addr, s->data_len, s->data, 0);
 	return true;
 }
 
@@ -68,6 +68,7 @@ bool rdma_r_view(struct rslot *s)
 	struct rdma_r *r = s->r;
 	struct rview *v = NULL;
 	const struct capsule_view *at;
+	struct slot *crcs;
 
 	if (r->cached)
 		v = rdma_view_get(&s->call, &(struct rview_ask){&r->block, rdma_r_pack, s});
@@ -88,7 +89,9 @@ bool rdma_r_view(struct rslot *s)
 		return false;
 	}
 	s->read_crcs.done = on_crcs;
-	rdma_view_read(v, &s->read_crcs, at->crc_addr + s->first / s->bpc * 4, s->crc_len, s->crc);
+	crcs = s->crc ?: s->data;
+	rdma_view_read(v, &s->read_crcs, at->crc_addr + s->first / s->bpc * 4, s->crc_len, crcs,
+		       (uint32_t)(s->crcs - crcs->data));
 	s->onesided = true;
 	return true;
 }

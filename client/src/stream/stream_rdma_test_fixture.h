@@ -6,8 +6,8 @@
  * data node that are fakes
  *
  * What is sent is kept, and answered by node_answer(), which writes to the slots themselves, or
- * reads what lies in them by then. Included by one test program each, which owns what is static
- * here.
+ * reads what lies in them by then: where a window is open to it. Included by one test program each,
+ * which owns what is static here.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,6 +62,100 @@ static inline void fake_recv(struct xconn *c, void *buf, uint32_t len, struct xo
 		receiving = op;
 }
 
+/* ---- memory windows of slots; all of it the reactor's ---- */
+
+#define SHOWN_MOST 1024u
+
+struct shown {
+	struct rmsg msg;
+	struct verbs_exposure *e; /* NULL: it is to be closed */
+	struct slot *slot;        /* counted; NULL: not used */
+	struct verbs_exposure was;
+};
+
+static struct shown shown[SHOWN_MOST];
+static uint32_t shown_now, windows_there = SHOWN_MOST, reserved;
+static uint32_t binds, next_shown; /* windows that were ever opened */
+static bool closes_late;           /* not before close_late() */
+static struct verbs_turn *in_line[SHOWN_MOST];
+static uint32_t line_head, line_tail;
+
+static inline void serve_line(void)
+{
+	for (; line_head != line_tail; line_head++) {
+		struct verbs_turn *t = in_line[line_head % SHOWN_MOST];
+
+		if (t && windows_there < shown_now + reserved + VERBS_EXPOSURES)
+			return;
+		if (!t) /* it waits no longer */
+			continue;
+		t->has = true;
+		reserved += VERBS_EXPOSURES;
+		reactor_ready(rdma_reactor(fs.rdma), t->rop);
+	}
+}
+
+static inline void shown_end(struct shown *w, int res)
+{
+	struct slot *s = w->slot;
+
+	w->slot = NULL;
+	shown_now--;
+	if (w->was.closed)
+		w->was.closed(w->was.arg, res);
+	slot_put(s);
+	serve_line();
+}
+
+/* Not at once, as on a device. */
+static inline void shown_closed(struct rmsg *m)
+{
+	struct shown *w = container_of(m, struct shown, msg);
+
+	if (w->slot && !w->e) /* else its connection went first */
+		shown_end(w, 0);
+}
+
+static inline void shown_close_all(struct rtask *t)
+{
+	(void)t;
+	closes_late = false;
+	for (uint32_t i = 0; i < SHOWN_MOST; i++)
+		shown_closed(&shown[i].msg);
+}
+
+static inline void close_late(void)
+{
+	struct rtask t;
+
+	rdma_run(fs.rdma, &t, shown_close_all);
+}
+
+/* The queue pair is gone. */
+static inline void shown_lost(void)
+{
+	for (uint32_t i = 0; i < SHOWN_MOST; i++)
+		if (shown[i].slot) {
+			if (shown[i].e)
+				shown[i].e->window = NULL;
+			shown_end(&shown[i], -ECONNRESET);
+		}
+}
+
+/* May the node do that to [addr, addr + len)? */
+static inline bool is_shown(uint64_t addr, uint64_t len, enum verbs_right right)
+{
+	for (uint32_t i = 0; i < SHOWN_MOST; i++) {
+		const struct shown *w = &shown[i];
+		const uint64_t at =
+			w->slot ? addr - (uintptr_t)w->slot->data - w->was.off : UINT64_MAX;
+
+		if (w->slot && w->was.right == right && at <= w->was.len && len <= w->was.len - at)
+			return true;
+	}
+	return false;
+}
+
 static struct xconn conn; /* the one that the node takes */
 static bool taken;
 
@@ -83,6 +177,7 @@ static inline void fake_close(struct xconn *c)
 			op->done(op, -ECANCELED);
 		return;
 	}
+	shown_lost();
 	taken = false;
 	receiving = NULL;
 	if (op)
@@ -103,7 +198,11 @@ void __wrap_verbs_free(struct verbs *v);
 int __wrap_verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_ns,
 			 struct xop *op, struct xconn **ret);
 const char *__wrap_verbs_reason(const struct xconn *c);
-struct xremote __wrap_verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off);
+int __wrap_verbs_expose(struct xconn *c, struct verbs_exposure *e, struct xremote *ret);
+void __wrap_verbs_cover(struct verbs_exposure *e, bool now);
+bool __wrap_verbs_turn_take(struct xconn *c, struct verbs_turn *t);
+void __wrap_verbs_turn_wait(struct xconn *c, struct verbs_turn *t);
+void __wrap_verbs_turn_end(struct verbs_turn *t);
 const struct verbs_hello *__wrap_verbs_peer(const struct xconn *c);
 uint64_t __wrap_verbs_rtt_ns(const struct xconn *c);
 
@@ -189,10 +288,71 @@ const char *__wrap_verbs_reason(const struct xconn *c)
 	return "";
 }
 
-struct xremote __wrap_verbs_remote(const struct xconn *c, const struct slot *s, uint32_t off)
+int __wrap_verbs_expose(struct xconn *c, struct verbs_exposure *e, struct xremote *ret)
 {
-	(void)c;
-	return (struct xremote){(uintptr_t)s->data + off, 1};
+	struct shown *w;
+
+	assert_ptr_equal(c, &conn);
+	assert_true(e->len && e->off + e->len <= e->slot->size && !e->window);
+	if (shown_now >= windows_there)
+		return -EAGAIN;
+	do /* not the one that was used last: its message may be on its way yet */
+		w = &shown[next_shown++ % SHOWN_MOST];
+	while (w->slot);
+	*w = (struct shown){.msg.fn = shown_closed, .e = e, .slot = slot_ref(e->slot), .was = *e};
+	shown_now++;
+	binds++;
+	e->window = (struct verbs_window *)w;
+	*ret = (struct xremote){(uintptr_t)e->slot->data + e->off, 1};
+	return 0;
+}
+
+void __wrap_verbs_cover(struct verbs_exposure *e, bool now)
+{
+	struct shown *w = (struct shown *)e->window;
+
+	(void)now;
+	if (!w)
+		return;
+	e->window = NULL;
+	w->e = NULL;
+	if (!closes_late)
+		reactor_post(conn.reactor, &w->msg);
+}
+
+bool __wrap_verbs_turn_take(struct xconn *c, struct verbs_turn *t)
+{
+	assert_ptr_equal(c, &conn);
+	if (t->has)
+		return true;
+	if (t->on || line_head != line_tail ||
+	    windows_there < shown_now + reserved + VERBS_EXPOSURES)
+		return false;
+	t->on = (struct vmemory_on *)t;
+	t->has = true;
+	reserved += VERBS_EXPOSURES;
+	return true;
+}
+
+void __wrap_verbs_turn_wait(struct xconn *c, struct verbs_turn *t)
+{
+	assert_ptr_equal(c, &conn);
+	if (t->on)
+		return;
+	t->on = (struct vmemory_on *)t;
+	in_line[line_tail++ % SHOWN_MOST] = t;
+}
+
+void __wrap_verbs_turn_end(struct verbs_turn *t)
+{
+	for (uint32_t i = line_head; i != line_tail; i++)
+		if (in_line[i % SHOWN_MOST] == t)
+			in_line[i % SHOWN_MOST] = NULL;
+	if (t->has)
+		reserved -= VERBS_EXPOSURES;
+	t->on = NULL;
+	t->has = false;
+	serve_line();
 }
 
 /* ---- the node ---- */
@@ -215,7 +375,10 @@ static inline void reply(const struct capsule *q, uint64_t at, uint64_t len)
 	if (lie)
 		m.read_reply = lie->read_reply;
 	m.read_reply.text = (struct capsule_bytes){"", 0};
-	if (fits) {
+	if (fits) { /* but for the caller's memory, which has windows of its own */
+		assert_true(q->read.dest.rkey != 1 ||
+			    is_shown(q->read.dest.addr, q->read.dest.len, VERBS_PEER_WRITES));
+		assert_true(is_shown(q->read.crc.addr, q->read.crc.len, VERBS_PEER_WRITES));
 		memcpy((void *)(uintptr_t)q->read.dest.addr, block + first, want);
 		crc_chunks(CRC_CRC32C, block + first, want, bpc,
 			   (uint8_t *)(uintptr_t)q->read.crc.addr);
@@ -247,6 +410,10 @@ static inline void acknowledge(const struct capsule *q)
 		const void *crcs = q->write.crc.p ? q->write.crc.p
 						  : (const void *)(uintptr_t)q->write.crc_mem.addr;
 
+		assert_true(q->write.data.rkey != 1 ||
+			    is_shown(q->write.data.addr, len, VERBS_PEER_READS));
+		assert_true(q->write.crc.p || is_shown(q->write.crc_mem.addr, q->write.crc_mem.len,
+						       VERBS_PEER_READS));
 		assert_memory_equal((const void *)(uintptr_t)q->write.data.addr,
 				    block + q->write.offset, len);
 		assert_memory_equal(crcs, block_crcs + q->write.offset / 512 * 4, q->write.crc.len);
@@ -410,6 +577,8 @@ static inline int setup(void **state)
 	lie = NULL;
 	dials = 0;
 	first_kept = all_kept = first_said = all_said = 0;
+	windows_there = SHOWN_MOST;
+	closes_late = false;
 	if (!block) {
 		block = malloc(BLOCK_LEN);
 		block_crcs = malloc(BLOCK_LEN / 512 * 4);
@@ -427,6 +596,8 @@ static inline int teardown(void **state)
 {
 	(void)state;
 	rdma_free(fs.rdma);
+	assert_int_equal(shown_now, 0);
+	assert_int_equal(reserved, 0);
 	node_table_fini(&fs.fallbacks);
 	packet_pool_fini(&fs.packets);
 	return 0;

@@ -106,8 +106,8 @@ static void view_pull(struct xconn *c, struct xremote from, struct slot *slot, u
 		      uint32_t len, struct xop *op)
 {
 	assert_ptr_equal(c, &conn);
-	assert_true(off == 0 && len <= slot->size);
-	read_to(from, slot->data, len, op);
+	assert_true(off <= slot->size && len <= slot->size - off);
+	read_to(from, slot->data + off, len, op);
 }
 
 static bool has_memory;

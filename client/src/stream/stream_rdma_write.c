@@ -116,6 +116,7 @@ static void take_ack(struct rdma_w *w, const struct capsule *m)
 		    s->head.seqno > m->ack.seqno)
 			break;
 		s->state = WSLOT_ACKED;
+		rdma_w_cover(s);
 	}
 	retire(w);
 }
@@ -254,51 +255,6 @@ static void open_run(struct rtask *t)
 	struct capsule m = {.type = CAPSULE_OPEN_WRITE, .open_write.op = o->w->open_op};
 
 	o->rc = may_begin(o->w) ? rdma_send(&o->w->call, &o->w->control, &m) : -ENOBUFS;
-}
-
-/* A small piece rides along; a larger one is named. CRCs ride in the capsule where they fit, else
- * they are named, too. */
-static int send_data(struct wslot *s, struct capsule *m, uint32_t max)
-{
-	struct rcall *c = &s->w->call;
-	const uint32_t len = s->head.len, crc_len = s->head.crc_len;
-	const bool crc_fits = capsule_crc_fits(crc_len, max);
-	const struct xremote crc = rdma_remote(c, s->crc, 0);
-	struct xremote data;
-
-	m->write.crc.len = crc_len;
-	if (crc_fits)
-		m->write.crc.p = s->crc->data;
-	else
-		m->write.crc_mem = (struct capsule_mem){crc.addr, crc.rkey, crc_len};
-	if (!s->lent && crc_fits && len <= rdma_eager_max(c))
-		return rdma_send_eager(c, &s->send, m, s->slot, len);
-	data = s->lent ? rdma_window_open(c, s->window, (void *)(uintptr_t)s->lent, len,
-					  VERBS_PEER_READS)
-		       : rdma_remote(c, s->slot, 0);
-	m->write.data = (struct capsule_mem){data.addr, data.rkey, len};
-	return rdma_send(c, &s->send, m);
-}
-
-static void send_run(struct rmsg *msg)
-{
-	struct wslot *s = container_of(msg, struct wslot, msg);
-	const struct packet *p = &s->head;
-	const uint32_t max = rdma_capsule_max(&s->w->call);
-	struct capsule m = {.type = CAPSULE_WRITE,
-			    .write = {.seqno = p->seqno, .offset = p->offset, .data_len = p->len}};
-	int rc;
-
-	if (!max || (s->lent && s->w->closed))
-		return; /* the connection or the block is gone: release_run() */
-	pthread_mutex_lock(&s->w->m.lock);
-	s->state = WSLOT_SENT;
-	s->exposed = s->lent;
-	pthread_mutex_unlock(&s->w->m.lock);
-	m.flags = (uint16_t)((p->last ? CAPSULE_LAST : 0) | (p->sync ? CAPSULE_SYNC : 0));
-	rc = p->len ? send_data(s, &m, max) : rdma_send(&s->w->call, &s->send, &m);
-	if (rc < 0 && rc != -ECONNRESET)
-		meeting_lost(&s->w->m, rc, "a packet cannot be put into a capsule");
 }
 
 /* The next wslot, with a pair when @p needs one. 1, 0 there is no room now, -errno. *@ret_ask: the
@@ -466,6 +422,7 @@ static void cancel_run(struct rtask *t)
 	struct w_task *o = container_of(t, struct w_task, t);
 	struct capsule m = {.type = CAPSULE_CANCEL};
 
+	o->w->ending = true; /* what waits for windows is not sent behind it */
 	o->rc = o->w->control.busy ? -EBUSY : rdma_send(&o->w->call, &o->w->control, &m);
 }
 
@@ -477,6 +434,8 @@ static void release_one(struct rdma_w *w, struct wslot *s)
 		verbs_window_put(s->window);
 		s->window = NULL;
 	}
+	if (!read)
+		rdma_w_cover(s);
 	if (s->buf && read)
 		rdma_quarantine_buf(w->rdma, &w->call, s->buf);
 	else
@@ -542,10 +501,10 @@ static bool is_exposed(const struct rdma_w *w)
 	return exposed;
 }
 
-/* It runs behind every packet that was handed over. */
+/* It runs behind every packet that was handed over: from now on none is sent. */
 static void pass_run(struct rtask *t)
 {
-	(void)t;
+	container_of(t, struct w_task, t)->w->ending = true;
 }
 
 static void give_up_run(struct rtask *t)
@@ -664,7 +623,7 @@ int rdma_open_write(struct dfs *fs, const struct write_setup *setup, struct wstr
 	rdma_w_pairs_init(w);
 	for (uint32_t i = 0; i < WRITE_DEPTH; i++) {
 		w->slot[i].w = w;
-		w->slot[i].msg.fn = send_run;
+		w->slot[i].msg.fn = rdma_w_send_run;
 		w->slot[i].send.sent = w_on_sent;
 		w->slot[i].shut.done = w_on_shut;
 	}

@@ -3,8 +3,8 @@
 
 /**
  * stream_rdma_write_internal - a block written over RDMA: shared by stream_rdma_write.c (its
- * packets) and stream_rdma_write_pairs.c (the slots that packets are copied into, and windows to
- * memory of the caller)
+ * packets), stream_rdma_write_send.c (how they are sent) and stream_rdma_write_pairs.c (the slots
+ * that packets are copied into, and windows to memory of the caller)
  *
  * Threading: meeting.lock covers what struct rdma_w says, and the state, slots and buffer of each
  * wslot that is not WSLOT_FILLING. It is held for a few instructions, and never while somebody
@@ -30,7 +30,8 @@ struct wslot {
 	struct slot *slot, *crc;
 	/* counted while the node or the transport may look at it; NULL: none, or copied */
 	struct rbuf *buf;
-	bool copied; /* slot and crc are owned */
+	bool copied;                    /* slot and crc are owned */
+	struct verbs_exposure shown[2]; /* [R] of slot, of crc, while WSLOT_SENT */
 	/* data, in memory of the caller that it has registered; then slot is NULL. The node reads
 	 * it through the window. NULL: neither */
 	const uint8_t *lent;
@@ -88,9 +89,19 @@ struct rdma_w {
 	bool ending;
 	uint32_t pairs; /* that this stream has */
 	struct rholder holder;
-	struct rop rop; /* of the pairs */
+	struct rop rop;           /* of the pairs, and of the turn */
+	uint32_t to_send, unsent; /* slots: the next one that is WSLOT_POSTED, and how many are */
+	struct verbs_turn turn;   /* for memory windows on its packet */
 	struct rsend control;
 };
+
+/* stream_rdma_write_send.c */
+/** [R] Of wslot.msg: it is WSLOT_POSTED. */
+void rdma_w_send_run(struct rmsg *msg);
+/** [R] What is posted, as far as there are memory windows for it. */
+void rdma_w_send_posted(struct rdma_w *w);
+/** [R] The node does not read it any more. Harmless; also with the lock held. */
+void rdma_w_cover(struct wslot *s);
 
 /* stream_rdma_write_pairs.c */
 /** What is called back. */

@@ -90,6 +90,7 @@ static bool w_step(struct rop *op)
 		give(w);
 	else if (w->again)
 		ask_pair(w);
+	rdma_w_send_posted(w);
 	return false;
 }
 
@@ -125,11 +126,13 @@ void rdma_w_pairs_init(struct rdma_w *w)
 	w->ask_msg.fn = on_ask;
 	w->holder.shed = w_shed;
 	rop_init(&w->rop, w_step, NULL);
+	w->turn.rop = &w->rop;
 }
 
 /* The caller fetches nothing any more: it is told first. */
 void rdma_w_pairs_lost(struct rdma_w *w)
 {
+	verbs_turn_end(&w->turn);
 	put_window(&w->wanted_window);
 	pthread_mutex_lock(&w->m.lock);
 	put_window(&w->pair_window);

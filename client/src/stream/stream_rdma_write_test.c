@@ -405,9 +405,93 @@ static void a_connection_that_breaks_is_no_nodes_fault(void **state)
 	}
 }
 
+static void packets_that_find_no_window_wait_in_line(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	windows_there = 5;
+	node_answer();
+	for (unsigned i = 0; i < 20; i++)
+		open_writer(i);
+	write_in_turns(20, 12, 65536);
+	close_writers(0, 20);
+	assert_int_equal(slots_out(), before);
+}
+
+static unsigned writes;
+
+/* Windows are spare when the stream ends, not before. */
+static void send_before_windows(struct xconn *c, const struct iovec *iov, int n, struct xop *op)
+{
+	struct capsule m;
+
+	assert_int_equal(capsule_decode(iov->iov_base, (uint32_t)iov->iov_len, NULL, 0, &m), 0);
+	writes += m.type == CAPSULE_WRITE;
+	fake_send(c, iov, n, op);
+	if (m.type != CAPSULE_CANCEL)
+		return;
+	windows_there = SHOWN_MOST;
+	serve_line();
+}
+
+static void what_waits_for_a_window_is_not_sent_behind_the_end(void **state)
+{
+	struct xport_ops ops = fake_ops;
+
+	(void)state;
+	ops.send = send_before_windows;
+	conn.ops = &ops;
+	windows_there = writes = 0;
+	open_writer(0);
+	must_send(0, 0, 65536);
+	close_writers(0, 1);
+	assert_int_equal(writes, 0);
+	conn.ops = &fake_ops;
+}
+
+static void take_all(struct rbuf *all[], unsigned *n)
+{
+	while (*n < 64 && (all[*n] = rdma_buf_get(fs.rdma, 512)))
+		++*n;
+}
+
+static void a_buffer_is_no_other_packets_while_a_node_may_read_it(void **state)
+{
+	struct rbuf *b = rdma_buf_get(fs.rdma, 512), *all[64];
+	struct packet p = {.len = 512, .data = b->data->data, .crc = b->crc->data, .crc_len = 4};
+	struct err err = ERR_INIT;
+	unsigned n = 0, had;
+
+	(void)state;
+	memcpy(b->data->data, block, 512);
+	memcpy(b->crc->data, block_crcs, 4);
+	p.buf = b;
+	closes_late = true;
+	node_answer();
+	open_writer(0);
+	assert_int_equal(stream_rdma.send(writer[0], &p, &err), 1);
+	rdma_buf_put(b);
+	take_acks(0, true);
+	close_writers(0, 1);
+	take_all(all, &n);
+	for (unsigned i = 0; i < n; i++)
+		assert_ptr_not_equal(all[i], b);
+	had = n;
+	close_late();
+	take_all(all, &n);
+	assert_int_equal(n, had + 1);
+	assert_ptr_equal(all[had], b);
+	while (n > 0)
+		rdma_buf_put(all[--n]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		t(packets_that_find_no_window_wait_in_line),
+		t(what_waits_for_a_window_is_not_sent_behind_the_end),
+		t(a_buffer_is_no_other_packets_while_a_node_may_read_it),
 		t(quiet_writers_have_no_buffer),
 		t(writers_beyond_all_buffers_wait_in_line),
 		t(writers_that_want_all_buffers_end_well),
