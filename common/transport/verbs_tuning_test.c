@@ -129,6 +129,33 @@ static void polling_is_one_of_three(void **state)
 	conf_free(c);
 }
 
+static void windows_are_auto_on_or_off(void **state)
+{
+	static const struct {
+		const char *name; /* NULL: not set */
+		enum verbs_windows windows;
+	} ways[] = {{NULL, VERBS_WINDOWS_AUTO},
+		    {"auto", VERBS_WINDOWS_AUTO},
+		    {"on", VERBS_WINDOWS_ON},
+		    {"off", VERBS_WINDOWS_OFF}};
+	enum verbs_windows windows = VERBS_WINDOWS_OFF;
+	struct err err = ERR_INIT;
+	struct conf *c = conf_new();
+
+	(void)state;
+	assert_non_null(c);
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		if (ways[i].name)
+			assert_int_equal(conf_set(c, "dfs.rdma.windows", ways[i].name), 0);
+		assert_int_equal(verbs_windows_read(c, &windows, NULL), 0);
+		assert_int_equal(windows, ways[i].windows);
+	}
+	assert_int_equal(conf_set(c, "dfs.rdma.windows", "open"), 0);
+	assert_int_equal(verbs_windows_read(c, &windows, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "dfs.rdma.windows"));
+	conf_free(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -137,6 +164,7 @@ int main(void)
 		cmocka_unit_test(each_key_is_taken),
 		cmocka_unit_test(what_a_device_cannot_have_is_refused),
 		cmocka_unit_test(polling_is_one_of_three),
+		cmocka_unit_test(windows_are_auto_on_or_off),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,6 +25,33 @@ static char **arg;
 static uint64_t next_block;
 static uint32_t answers[CAPSULE_ERROR + 1], ended, connected;
 
+/* How a capsule lies; docs/design/017 counts them. */
+enum kind {
+	WRONG_BIT,
+	WRONG_FIELDS,
+	WRONG_LENGTH,
+	WRONG_TYPE,
+	NOISE,
+	ID_IN_USE,
+	NO_STREAM,
+	OLD_SEQNO,
+	SAME_PIECE_AGAIN,
+	FEW_CRCS,
+	BAD_CRCS,
+	NO_ROOM,
+	BEYOND_THE_REPLICA,
+	NOBODYS_KEY,
+	NOT_ITS_MEMORY,
+	NODES_CAPSULE,
+	HONEST, /* but for what came before it */
+	KINDS
+};
+static const char *const kind_name[KINDS] = {
+	"bit",       "fields",      "length",         "type",          "noise",    "id-in-use",
+	"no-stream", "old-seqno",   "same-piece",     "few-crcs",      "bad-crcs", "no-room",
+	"beyond",    "nobodys-key", "not-its-memory", "nodes-capsule", "honest"};
+static uint32_t told[KINDS];
+
 struct wop {
 	struct xop op; /* first */
 	int res;
@@ -107,7 +134,7 @@ static void name_block(struct names *n, uint64_t id, uint64_t gs)
 	n->header.clientname = "liar";
 }
 
-static struct capsule good_read(const struct xconn *c, uint64_t id)
+static struct capsule good_read(const struct xconn *c, uint64_t id, bool beyond)
 {
 	static struct names n;
 	Hd__OpReadBlockProto m = HD__OP_READ_BLOCK_PROTO__INIT;
@@ -117,7 +144,9 @@ static struct capsule good_read(const struct xconn *c, uint64_t id)
 	name_block(&n, strtoull(arg[4], NULL, 10), strtoull(arg[5], NULL, 10));
 	m.header = &n.header;
 	m.offset = rnd(2) ? 0 : rnd((uint32_t)len);
-	m.len = rnd(9) ? rnd((uint32_t)(len - m.offset)) : 1ull << (1 + rnd(62));
+	m.len = rnd((uint32_t)(len - m.offset));
+	if (beyond)
+		m.len = 1ull << (1 + rnd(62));
 	return (struct capsule){
 		.type = CAPSULE_READ,
 		.request_id = id,
@@ -185,29 +214,102 @@ static struct capsule some_write(const struct xconn *c, uint64_t id, int64_t seq
 
 /* ---- bending ---- */
 
-static uint32_t bend(uint8_t *buf, uint32_t len)
+static struct capsule_mem *data_of(struct capsule *m)
 {
-	switch (rnd(8)) {
-	case 0: /* any byte */
+	return m->type == CAPSULE_READ ? &m->read.dest : &m->write.data;
+}
+
+/* A capsule of a good form that says what is not so. HONEST: that kind does not go with it. */
+static enum kind twist(struct capsule *m, enum kind kind)
+{
+	static uint8_t junk[1024];
+	const bool is_write = m->type == CAPSULE_WRITE && m->write.data_len;
+	const bool names = m->type == CAPSULE_READ || is_write;
+
+	switch ((int)kind) {
+	case ID_IN_USE:
+		m->request_id = 1;
+		return m->type == CAPSULE_WRITE ? HONEST : kind;
+	case NO_STREAM:
+		m->request_id += 1000;
+		return m->type == CAPSULE_WRITE ? kind : HONEST;
+	case OLD_SEQNO:
+		m->write.seqno = m->type == CAPSULE_WRITE ? 0 : m->write.seqno;
+		return m->type == CAPSULE_WRITE ? kind : HONEST;
+	case SAME_PIECE_AGAIN:
+		m->write.offset = is_write ? 0 : m->write.offset;
+		return is_write ? kind : HONEST;
+	case FEW_CRCS:
+	case BAD_CRCS:
+		if (!is_write)
+			return HONEST;
+		m->write.crc_mem = (struct capsule_mem){0};
+		m->write.crc = (struct capsule_bytes){
+			junk,
+			kind == FEW_CRCS ? 4 : (m->write.data_len + 511) / 512 * 4 % sizeof(junk)};
+		memset(junk, 0xa5, sizeof(junk));
+		return kind;
+	case NO_ROOM:
+		if (m->type == CAPSULE_READ)
+			m->read.dest.len = 1;
+		return m->type == CAPSULE_READ ? kind : HONEST;
+	case NOBODYS_KEY:
+		if (names)
+			data_of(m)->rkey ^= 0x5a5a00;
+		return names ? kind : HONEST;
+	case NOT_ITS_MEMORY:
+		if (names)
+			data_of(m)->addr += 1ull << 40;
+		return names ? kind : HONEST;
+	default:
+		return HONEST;
+	}
+}
+
+/* What only a node may send. */
+static struct capsule nodes_capsule(uint64_t id)
+{
+	static const uint8_t good;
+	struct capsule m = {.type = CAPSULE_ACK, .request_id = id};
+
+	switch (rnd(3)) {
+	case 0:
+		m.ack.count = 1;
+		m.ack.status = &good;
+		break;
+	case 1:
+		m.type = CAPSULE_PULLED;
+		break;
+	default:
+		m.type = CAPSULE_CLOSED;
+	}
+	return m;
+}
+
+/* Bytes that are no good capsule. */
+static uint32_t bend(uint8_t *buf, uint32_t len, enum kind kind)
+{
+	switch ((int)kind) {
+	case WRONG_BIT:
 		buf[rnd(len)] ^= (uint8_t)(1u << rnd(8));
 		break;
-	case 1: /* a field of the body */
+	case WRONG_FIELDS: /* of the body */
 		for (int i = 0; i < 4; i++)
 			buf[CAPSULE_HEADER_LEN + rnd(len - CAPSULE_HEADER_LEN + 1)] =
 				(uint8_t)random();
 		break;
-	case 2: /* shorter or longer, and it does not say so */
+	case WRONG_LENGTH: /* shorter or longer, and it does not say so */
 		len = rnd(VERBS_MESSAGE_MAX) + 1;
 		break;
-	case 3:
+	case WRONG_TYPE:
 		buf[1] = (uint8_t)rnd(16);
 		break;
-	case 4: /* noise */
+	case NOISE:
 		for (uint32_t i = 0; i < len; i++)
 			buf[i] = (uint8_t)random();
 		break;
 	default:
-		break; /* none: the order of things is wrong enough */
+		break;
 	}
 	return len;
 }
@@ -231,6 +333,22 @@ static void drain(struct xconn *c)
 	}
 }
 
+/* The next one of a connection. */
+static struct capsule some_capsule(const struct xconn *c, int i, uint64_t *id, int64_t *seq,
+				   uint64_t *off, enum kind *kind)
+{
+	if (*kind == NODES_CAPSULE)
+		return nodes_capsule(*id);
+	if (*kind == BEYOND_THE_REPLICA)
+		return good_read(c, ++*id, true);
+	if (i == 0 || !rnd(6))
+		return rnd(3) == 0 ? good_read(c, *id += rnd(8) != 0, false)
+				   : good_open(*id += rnd(8) != 0);
+	if (rnd(8))
+		return some_write(c, *id, *seq += rnd(8) != 0, off);
+	return (struct capsule){.type = CAPSULE_CANCEL, .request_id = *id};
+}
+
 static void one_connection(const struct net_addr *to)
 {
 	static uint8_t buf[MESSAGES][VERBS_MESSAGE_MAX + 64];
@@ -248,20 +366,17 @@ static void one_connection(const struct net_addr *to)
 	}
 	connected++;
 	for (int i = 0; i < MESSAGES; i++) {
-		struct capsule m;
+		enum kind kind = rnd(3) ? HONEST : (enum kind)rnd(KINDS);
+		struct capsule m = some_capsule(c, i, &id, &seq, &off, &kind);
 		ssize_t len;
 
-		if (i == 0 || !rnd(6))
-			m = rnd(3) == 0 ? good_read(c, id += rnd(8) != 0)
-					: good_open(id += rnd(8) != 0);
-		else if (rnd(8))
-			m = some_write(c, id, seq += rnd(8) != 0, &off);
-		else
-			m = (struct capsule){.type = CAPSULE_CANCEL, .request_id = id};
+		if (kind >= ID_IN_USE && kind <= NOT_ITS_MEMORY && kind != BEYOND_THE_REPLICA)
+			kind = twist(&m, kind);
 		len = capsule_encode(&m, c->max_message, buf[i]);
 		if (len < 0)
 			continue;
-		len = rnd(5) ? len : bend(buf[i], (uint32_t)len);
+		len = bend(buf[i], (uint32_t)len, kind);
+		told[kind]++;
 		xconn_send(c, &(struct iovec){buf[i], (size_t)len}, 1, wop(&send[i]));
 		/* mostly waits for the answer */
 		if (m.type == CAPSULE_OPEN_WRITE ? rnd(8) : rnd(2))
@@ -275,10 +390,7 @@ static void one_connection(const struct net_addr *to)
 int main(int argc, char **argv)
 {
 	struct pool_opts po = {.count = {64, 4, 2, 4}};
-	struct verbs_opts vo = {.protocol = &capsule_link,
-				.role = CAPSULE_CLIENT,
-				.active = true,
-				.peer_may_write = true};
+	struct verbs_opts vo = {.protocol = &capsule_link, .active = true, .peer_may_write = true};
 	struct reactor_opts ro = {.name = "liar"};
 	struct err err = ERR_INIT;
 	struct net_addr to;
@@ -287,6 +399,7 @@ int main(int argc, char **argv)
 	if (argc != 9 || net_resolve(argv[1], (uint16_t)atoi(argv[2]), &to, &err) < 0)
 		return 2;
 	srandom((unsigned int)atoi(argv[8]));
+	vo.role = rnd(2) ? CAPSULE_PEER : CAPSULE_CLIENT; /* nobody is better off for it */
 	next_block = 5000000000ull + (uint64_t)atoi(argv[8]) * 1000000;
 	alarm_timer.fire = on_alarm;
 	if (reactor_new(&ro, &reactor, &err) < 0 || pool_new(&po, &pool, &err) < 0 ||
@@ -301,6 +414,9 @@ int main(int argc, char **argv)
 	for (uint8_t i = 1; i <= CAPSULE_ERROR; i++)
 		if (answers[i])
 			printf(" %s %u", capsule_type_name(i), answers[i]);
+	printf("; it lied:");
+	for (int i = 0; i < KINDS; i++)
+		printf(" %s %u", kind_name[i], told[i]);
 	printf("\n");
 	free(op_buf);
 	verbs_free(verbs);

@@ -228,9 +228,9 @@ int __wrap_verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs
 		     struct err *err)
 {
 	(void)r;
-	(void)o;
 	(void)ret;
 	(void)err;
+	assert_int_equal(o->windows, VERBS_WINDOWS_ON); /* as setup() has it */
 	return 0;
 }
 
@@ -569,6 +569,7 @@ static inline int setup(void **state)
 	packet_pool_init(&fs.packets);
 	node_table_init(&fs.fallbacks);
 	fs.set.rdma = RDMA_REQUIRE;
+	fs.set.rdma_windows = VERBS_WINDOWS_ON;
 	fs.set.socket_timeout_ms = 20000;
 	fs.set.rdma_wait_ms = 20000;
 	fs.defaults.bytes_per_checksum = bpc = 512;
