@@ -361,4 +361,6 @@ void vconn_flush(struct vconn *c)
 	for (uint32_t i = 0; i < ch.early_n; i++)
 		ch.early[i]->done(ch.early[i],
 				  c->error ? c->error : (int)vreq_of(ch.early[i])->rkey);
+	if (vconn_next_cover(c, false)) /* it could not go before it was opened in this chain */
+		vconn_ready(c);
 }
