@@ -6,7 +6,8 @@
 
 int verbs_expose(struct xconn *x, struct verbs_exposure *e, struct xremote *ret)
 {
-	*ret = verbs_remote(x, e->slot, e->off);
+	(void)x;
+	*ret = (struct xremote){.addr = (uintptr_t)e->slot->data + e->off, .rkey = 1};
 	return 0;
 }
 
