@@ -14,7 +14,8 @@
 #include "common/base/metrics.h"
 
 #define HUGE (2u << 20)
-#define STOP_NS (5 * NS_PER_S) /* for what the thread is at when the node ends */
+#define STOP_NS (5 * NS_PER_S) /* for each job when the node ends */
+#define ORDERS_MAX 1024
 
 struct key {
 	struct block_pool *bp; /* borrowed: pools live as long as the store */
@@ -28,19 +29,32 @@ struct entry { /* a replica that is cached */
 	UT_hash_handle hh;
 };
 
+struct order { /* of the cache: there was no room */
+	struct key key;
+	uint64_t len, until_ns; /* the room is kept so long */
+	UT_hash_handle hh;
+};
+
+struct lane {
+	struct hot_copies *of;
+	pthread_t thread;
+	struct list jobs;
+	bool runs, ended; /* has to be joined; has nothing left to do */
+};
+enum { MAKES, LETS_GO, LANES };
+
 struct hot_copies {
 	uint64_t capacity;
-	pthread_t thread;
 	pthread_mutex_t lock; /* everything below */
 	pthread_cond_t wake;
-	bool runs, ended; /* the thread: has to be joined; has nothing left to do */
+	struct lane lane[LANES];
 	atomic_bool stop;
+	uint32_t run; /* jobs that have ended */
 	struct entry *map;
-	struct list jobs;
-	struct list copies;      /* those that are not freed */
-	uint64_t locked, copied; /* bytes: of the cache, and ours */
-	/* bytes that the cache was refused, and until when it goes before new copies for that */
-	uint64_t wanted, wanted_until_ns;
+	struct order *orders;
+	struct list copies; /* those that are not freed */
+	/* bytes: of the cache; ours; of these, of copies that are over; of the orders */
+	uint64_t locked, copied, going, wanted;
 };
 
 static struct key make_key(struct block_pool *bp, int64_t id)
@@ -80,23 +94,86 @@ static void *map_memory(size_t size)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+/* Nobody new gets it; who has it lets go when his views have ended. With the lock held. */
+static void end_copy(struct hot_copies *h, struct hot_copy *c)
+{
+	struct entry *e = find(h, c->bp, c->block.id);
+
+	if (e && e->copy == c)
+		e->copy = NULL;
+	atomic_store(&c->over, true);
+	h->going += c->size;
+}
+
+/* Of those viewed before @before_ns. */
+static struct hot_copy *viewed_longest_ago(struct hot_copies *h, uint64_t before_ns)
+{
+	struct hot_copy *oldest = NULL;
+
+	list_for_each (l, &h->copies) {
+		struct hot_copy *c = container_of(l, struct hot_copy, link);
+
+		if (!c->over && c->viewed_ns < before_ns &&
+		    (!oldest || c->viewed_ns < oldest->viewed_ns))
+			oldest = c;
+	}
+	return oldest;
+}
+
+/* As many as it takes for @size bytes beside what was ordered. With the lock held. */
+static void end_copies(struct hot_copies *h, uint64_t size, uint64_t before_ns)
+{
+	struct hot_copy *c;
+
+	while (h->locked + h->copied + h->wanted + size > h->capacity + h->going &&
+	       (c = viewed_longest_ago(h, before_ns)))
+		end_copy(h, c);
+}
+
+/* With the lock held. */
+static void forget_order(struct hot_copies *h, struct order *o)
+{
+	if (!o)
+		return;
+	h->wanted -= o->len;
+	HASH_DEL(h->orders, o);
+	free(o);
+}
+
+/* With the lock held. */
+static void forget_old_orders(struct hot_copies *h)
+{
+	const uint64_t now = clock_mono_ns();
+	struct order *o, *next;
+
+	HASH_ITER(hh, h->orders, o, next)
+	{
+		if (now >= o->until_ns)
+			forget_order(h, o);
+	}
+}
+
 static bool take_copy_room(struct hot_copies *h, size_t size)
 {
+	const uint64_t idle_ns = HOT_IDLE_MS * NS_PER_MS, now = clock_mono_ns();
 	bool fits;
 
 	pthread_mutex_lock(&h->lock);
-	if (h->wanted && clock_mono_ns() >= h->wanted_until_ns)
-		h->wanted = 0; /* it is not ordered any more */
-	fits = !h->wanted && h->locked + h->copied + size <= h->capacity;
-	h->copied += fits ? size : 0;
+	forget_old_orders(h);
+	fits = h->locked + h->copied + h->wanted + size <= h->capacity;
+	if (fits)
+		h->copied += size;
+	else if (h->locked + h->wanted + size <= h->capacity)
+		end_copies(h, size, now > idle_ns ? now - idle_ns : 0);
 	pthread_mutex_unlock(&h->lock);
 	return fits;
 }
 
-static void give_copy_room(struct hot_copies *h, size_t size)
+static void give_copy_room(struct hot_copies *h, size_t size, bool over)
 {
 	pthread_mutex_lock(&h->lock);
 	h->copied -= size;
+	h->going -= over ? size : 0;
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -104,7 +181,7 @@ static void copy_free(struct hot_copy *c)
 {
 	if (c->p) {
 		(void)munmap(c->p, c->size);
-		give_copy_room(c->of, c->size);
+		give_copy_room(c->of, c->size, c->over);
 		metric_add(METRIC_DN_HOT_COPY_BYTES, (uint64_t) - (int64_t)c->size);
 	}
 	free(c);
@@ -193,7 +270,7 @@ static int copy_of(struct hot_copies *h, struct block_pool *bp, struct replica_r
 		return -ENOSPC;
 	c->p = map_memory(size);
 	if (!c->p) {
-		give_copy_room(h, size);
+		give_copy_room(h, size, false);
 		return -ENOMEM;
 	}
 	c->size = size;
@@ -251,44 +328,52 @@ static int get(struct hot_copies *h, struct hot_job *j)
 		return rc;
 	pthread_mutex_lock(&h->lock);
 	e = find(h, j->bp, j->id);
-	if (e && e->gs == b.gs) { /* it has not changed under our hands */
+	if (!e || e->gs != b.gs) { /* it has changed under our hands */
+		rc = -ESTALE;
+	} else if (h->locked + h->copied + h->wanted > h->capacity + h->going) {
+		rc = -ENOSPC; /* it was ordered meanwhile */
+	} else {
 		e->copy = j->copy = made;
 		made->viewed_ns = clock_mono_ns();
 		list_add_tail(&h->copies, &made->link);
 	}
 	pthread_mutex_unlock(&h->lock);
-	if (j->copy)
-		return 0;
-	copy_free(made);
-	return -ESTALE;
+	if (rc)
+		copy_free(made);
+	return rc;
+}
+
+static void run_one(struct hot_copies *h, struct hot_job *j)
+{
+	j->copy = NULL;
+	j->rc = h->stop ? -ECANCELED : j->wants ? get(h, j) : 0;
+	if (j->wants && j->rc && !h->stop && !j->again)
+		log_info("op=hot_copy block=%" PRId64 ": none: %s", j->id,
+			 j->rc == -ENOSPC ? "cached replicas and other copies have, or will have, "
+					    "all of dfs.datanode.max.locked.memory"
+					  : err_name(j->rc));
+	j->run(j);
 }
 
 static void *hot_thread(void *arg)
 {
-	struct hot_copies *h = arg;
+	struct lane *lane = arg;
+	struct hot_copies *h = lane->of;
 	struct list *l;
 
 	pthread_mutex_lock(&h->lock);
-	while (!h->stop || !list_empty(&h->jobs)) {
-		struct hot_job *j;
-
-		l = list_pop(&h->jobs);
+	while (!h->stop || !list_empty(&lane->jobs)) {
+		l = list_pop(&lane->jobs);
 		if (!l) {
 			pthread_cond_wait(&h->wake, &h->lock);
 			continue;
 		}
 		pthread_mutex_unlock(&h->lock);
-		j = container_of(l, struct hot_job, link);
-		j->copy = NULL;
-		j->rc = h->stop ? -ECANCELED : j->wants ? get(h, j) : 0;
-		if (j->wants && j->rc && !h->stop && !j->again)
-			log_info("op=hot_copy block=%" PRId64 ": none: %s", j->id,
-				 j->rc == -ENOSPC ? "dfs.datanode.max.locked.memory is used up"
-						  : err_name(j->rc));
-		j->run(j);
+		run_one(h, container_of(l, struct hot_job, link));
 		pthread_mutex_lock(&h->lock);
+		h->run++;
 	}
-	h->ended = true;
+	lane->ended = true;
 	pthread_cond_broadcast(&h->wake);
 	pthread_mutex_unlock(&h->lock);
 	return NULL;
@@ -321,50 +406,73 @@ int hot_copies_new(const struct conf *conf, struct hot_copies **ret, struct err 
 	if (!h)
 		return err_set(err, -ENOMEM, "out of memory");
 	h->capacity = capacity;
-	list_init(&h->jobs);
 	list_init(&h->copies);
 	pthread_mutex_init(&h->lock, NULL);
 	clock_cond_init(&h->wake);
 	/* now: a reactor would have to wait for it, and give it its own processor alone */
-	rc = ret_code(pthread_create(&h->thread, NULL, hot_thread, h));
-	h->runs = !rc;
+	for (int i = 0; i < LANES && !rc; i++) {
+		struct lane *lane = &h->lane[i];
+
+		lane->of = h;
+		list_init(&lane->jobs);
+		rc = ret_code(pthread_create(&lane->thread, NULL, hot_thread, lane));
+		lane->runs = !rc;
+	}
 	if (rc) {
 		hot_copies_free(h);
-		return err_sys(err, rc, "cannot start the thread of the copies");
+		return err_sys(err, rc, "cannot start the threads of the copies");
 	}
 	*ret = h;
 	return 0;
 }
 
-bool hot_copies_stop(struct hot_copies *h)
+/* False: no job of it has ended for a while. With the lock held. */
+static bool await_end(struct hot_copies *h, const struct lane *lane)
 {
-	const uint64_t at = clock_mono_ns() + STOP_NS;
-	const struct timespec until = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
-	bool ended;
+	uint32_t run = h->run;
 	int rc = 0;
 
-	if (!h || !h->runs)
+	while (lane->runs && !lane->ended && rc != ETIMEDOUT) {
+		const uint64_t at = clock_mono_ns() + STOP_NS;
+		const struct timespec until = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
+
+		rc = pthread_cond_timedwait(&h->wake, &h->lock, &until);
+		if (run != h->run)
+			rc = 0;
+		run = h->run;
+	}
+	return !lane->runs || lane->ended;
+}
+
+bool hot_copies_stop(struct hot_copies *h)
+{
+	bool ended = true;
+
+	if (!h)
 		return true;
 	pthread_mutex_lock(&h->lock);
 	h->stop = true;
 	pthread_cond_broadcast(&h->wake);
-	while (!h->ended && rc != ETIMEDOUT)
-		rc = pthread_cond_timedwait(&h->wake, &h->lock, &until);
-	ended = h->ended;
+	for (int i = 0; i < LANES; i++)
+		ended &= await_end(h, &h->lane[i]);
 	pthread_mutex_unlock(&h->lock);
-	if (!ended)
-		return false;
-	pthread_join(h->thread, NULL);
-	h->runs = false;
-	return true;
+	for (int i = 0; i < LANES && ended; i++) {
+		if (h->lane[i].runs)
+			pthread_join(h->lane[i].thread, NULL);
+		h->lane[i].runs = false;
+	}
+	return ended;
 }
 
 void hot_copies_free(struct hot_copies *h)
 {
 	struct entry *e, *next;
+	struct order *o, *next_order;
 
 	if (!h || !hot_copies_stop(h))
 		return;
+	HASH_ITER(hh, h->orders, o, next_order)
+	forget_order(h, o);
 	HASH_ITER(hh, h->map, e, next)
 	{
 		HASH_DEL(h->map, e);
@@ -384,19 +492,21 @@ bool hot_copies_ask(struct hot_copies *h, struct hot_job *j)
 	pthread_mutex_lock(&h->lock);
 	taken = !h->stop;
 	if (taken) {
-		list_add_tail(&h->jobs, &j->link);
+		list_add_tail(&h->lane[j->wants ? MAKES : LETS_GO].jobs, &j->link);
 		pthread_cond_broadcast(&h->wake);
 	}
 	pthread_mutex_unlock(&h->lock);
 	return taken;
 }
 
-/* Nobody new gets it; who has it lets go when his views have ended. With the lock held. */
-static void end_copy(struct entry *e)
+/* With the lock held. */
+static struct order *find_order(struct hot_copies *h, struct block_pool *bp, int64_t id)
 {
-	if (e->copy)
-		atomic_store(&e->copy->over, true);
-	e->copy = NULL;
+	const struct key k = make_key(bp, id);
+	struct order *o;
+
+	HASH_FIND(hh, h->orders, &k, sizeof(k), o);
+	return o;
 }
 
 void hot_copies_allow(struct hot_copies *h, struct block_pool *bp, const struct block *b)
@@ -424,10 +534,11 @@ void hot_copies_forbid(struct hot_copies *h, struct block_pool *bp, int64_t id)
 		return;
 	pthread_mutex_lock(&h->lock);
 	e = find(h, bp, id);
-	if (e) {
+	if (e && e->copy)
+		end_copy(h, e->copy);
+	if (e)
 		HASH_DEL(h->map, e);
-		end_copy(e);
-	}
+	forget_order(h, find_order(h, bp, id));
 	pthread_mutex_unlock(&h->lock);
 	free(e);
 }
@@ -444,53 +555,42 @@ bool hot_copies_has(struct hot_copies *h, struct block_pool *bp, int64_t id)
 	return has;
 }
 
-static struct hot_copy *viewed_longest_ago(struct hot_copies *h)
+/* Keeps the room for it, as far as there can be room. With the lock held. */
+static void note_order(struct hot_copies *h, struct block_pool *bp, int64_t id, size_t len)
 {
-	struct hot_copy *oldest = NULL;
+	struct order *o = find_order(h, bp, id);
 
-	list_for_each (l, &h->copies) {
-		struct hot_copy *c = container_of(l, struct hot_copy, link);
-
-		if (!c->over && (!oldest || c->viewed_ns < oldest->viewed_ns))
-			oldest = c;
+	if (h->locked + h->wanted - (o ? o->len : 0) + len > h->capacity)
+		return;
+	if (!o && HASH_COUNT(h->orders) < ORDERS_MAX) {
+		o = calloc(1, sizeof(*o));
+		if (!o)
+			return;
+		o->key = make_key(bp, id);
+		HASH_ADD(hh, h->orders, key, sizeof(o->key), o);
 	}
-	return oldest;
+	if (!o)
+		return;
+	h->wanted += len - o->len;
+	o->len = len;
+	o->until_ns = clock_mono_ns() + HOT_YIELD_MS * NS_PER_MS;
+	end_copies(h, 0, UINT64_MAX);
 }
 
-/* As many as it takes, beside those that are about to go. With the lock held. */
-static void end_copies(struct hot_copies *h, uint64_t len)
-{
-	uint64_t going = 0;
-	struct hot_copy *c;
-
-	list_for_each (l, &h->copies)
-		if (container_of(l, struct hot_copy, link)->over)
-			going += container_of(l, struct hot_copy, link)->size;
-	while (h->locked + h->copied + len > h->capacity + going && (c = viewed_longest_ago(h))) {
-		struct entry *e = find(h, c->bp, c->block.id);
-
-		going += c->size;
-		atomic_store(&c->over, true);
-		if (e && e->copy == c)
-			e->copy = NULL;
-	}
-}
-
-bool hot_copies_take_room(struct hot_copies *h, size_t len)
+bool hot_copies_take_room(struct hot_copies *h, struct block_pool *bp, int64_t id, size_t len)
 {
 	bool fits;
 
 	if (!h)
 		return true;
 	pthread_mutex_lock(&h->lock);
+	forget_old_orders(h);
 	fits = h->locked + h->copied + len <= h->capacity;
 	if (fits) {
 		h->locked += len;
-		h->wanted = len >= h->wanted ? 0 : h->wanted;
-	} else if (h->locked + len <= h->capacity) {
-		h->wanted = len > h->wanted ? len : h->wanted;
-		h->wanted_until_ns = clock_mono_ns() + HOT_YIELD_MS * NS_PER_MS;
-		end_copies(h, len);
+		forget_order(h, find_order(h, bp, id));
+	} else {
+		note_order(h, bp, id, len);
 	}
 	pthread_mutex_unlock(&h->lock);
 	return fits;

@@ -6,12 +6,14 @@
  *
  * Idea: a device lets a peer READ through a window, and a window wants memory that may be written:
  * the locked pages of a replica's file are not that. So a cached replica that is asked for gets a
- * copy, data and CRCs in one stretch, checked against each other. A thread makes the copies and
- * does what else may take long about them (registering, letting go); reactors only ask. A copy is
- * constant. When its replica changes, goes, or is not cached any more, the copy is `over`: nobody
- * new gets at it, and it is freed when those who have it have let go.
+ * copy, data and CRCs in one stretch, checked against each other. One thread makes the copies
+ * (reading, registering), another one lets go of them, so that a disk that hangs keeps no memory
+ * from others; reactors only ask. A copy is constant. When its replica changes, goes, or is not
+ * cached any more, the copy is `over`: nobody new gets at it, and it is freed when those who have
+ * it have let go.
  * Limits: copies and what the cache has locked (bp/cached_blocks.h) stay together within
- * dfs.datanode.max.locked.memory; what the cache wants goes before copies.
+ * dfs.datanode.max.locked.memory; what the cache wants goes before copies, and a copy that is asked
+ * for before one that nobody has viewed for HOT_IDLE_MS.
  * Ownership: of the data port; a copy is counted, and has to be given back before
  * hot_copies_free().
  * Threading: any thread, unless it says otherwise.
@@ -24,7 +26,7 @@
 struct hot_copies;
 
 struct hot_copy {      /* constant but for the first four */
-	uint32_t refs; /* private, as this: of those that are there */
+	uint32_t refs; /* private, as link is */
 	struct list link;
 	atomic_bool over;
 	atomic_uint_fast64_t viewed_ns; /* who uses it sets it: when it was viewed last */
@@ -40,10 +42,10 @@ struct hot_copy {      /* constant but for the first four */
 
 struct hot_job { /* the caller's until run() */
 	struct list link;
-	/** On the thread of the copies; may block, and free the job. */
+	/** On a thread of the copies; may block, and free the job. */
 	void (*run)(struct hot_job *j);
 	bool again; /* it failed before: that it does is not logged anew */
-	bool wants; /* a copy of this one, as it is now: */
+	bool wants; /* a copy of this one, as it is now; else it lets go of one: */
 	struct block_pool *bp;
 	int64_t id;
 	/* -ENOENT it is not cached, -ENOSPC no room, -EBADMSG damaged, -ENOTSUP it has no
@@ -55,8 +57,8 @@ struct hot_job { /* the caller's until run() */
 /** *@ret NULL: this node makes none (dfs.rdma.onesided is off, or nothing may be cached); every
  *  function below takes that. -EINVAL: the key. */
 int hot_copies_new(const struct conf *conf, struct hot_copies **ret, struct err *err);
-/** What was asked for is run, with -ECANCELED; from now on nothing is taken. False: a disk does not
- *  answer the thread of the copies, for some seconds; it is left as it is, and so is @h. */
+/** What was asked for is run, with -ECANCELED; from now on nothing is taken. False: for some seconds
+ *  no job has ended, as when a disk does not answer; it is left as it is, and so is @h. */
 bool hot_copies_stop(struct hot_copies *h);
 void hot_copies_free(struct hot_copies *h);
 
@@ -71,9 +73,11 @@ bool hot_copies_has(struct hot_copies *h, struct block_pool *bp, int64_t id);
 void hot_copies_allow(struct hot_copies *h, struct block_pool *bp, const struct block *b);
 /** It has changed, or is not cached any more. Unknown ids pass. */
 void hot_copies_forbid(struct hot_copies *h, struct block_pool *bp, int64_t id);
-/** @len bytes are to be locked. False: there is no room; as many copies as it takes are let go of,
- *  the one viewed longest ago first, and no new ones are made until it is asked for again and there
- *  is, for HOT_YIELD_MS at most. */
+/** @len bytes of this one are to be locked. False: there is no room; as many copies as it takes, for
+ *  this and for others that were refused, are let go of, the one viewed longest ago first. The room
+ *  is kept from new copies until it is asked for again and given, or was forbidden, but for
+ *  HOT_YIELD_MS after it was last asked for at most. */
 #define HOT_YIELD_MS 180000u
-bool hot_copies_take_room(struct hot_copies *h, size_t len);
+#define HOT_IDLE_MS 15000u
+bool hot_copies_take_room(struct hot_copies *h, struct block_pool *bp, int64_t id, size_t len);
 void hot_copies_give_room(struct hot_copies *h, size_t len);

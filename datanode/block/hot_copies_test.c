@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "datanode/block/hot_copies.h"
 
@@ -32,7 +33,7 @@ static unsigned suspected, begun, done;
 static atomic_uint later; /* seconds that the clock is ahead */
 static atomic_bool hangs;
 static bool cut, damaged;
-static void (*while_opened)(void);
+static void (*while_opened)(void), (*while_read)(void);
 static struct hot_copies *hot;
 static struct conf *conf;
 static char some;
@@ -71,6 +72,8 @@ void replica_read_begin(struct replica_reader *r)
 {
 	assert_ptr_equal(r, &reader);
 	begun++;
+	if (while_read)
+		while_read();
 }
 
 void replica_read_end(struct replica_reader *r)
@@ -170,6 +173,12 @@ static void is_cached(uint64_t gs)
 	hot_copies_allow(hot, bp, &reader.block);
 }
 
+/* For another block than those that have copies. */
+static bool take_room(int64_t order, size_t len)
+{
+	return hot_copies_take_room(hot, bp, 1000 + order, len);
+}
+
 static void setup_with(const char *bytes)
 {
 	struct err err = ERR_INIT;
@@ -182,7 +191,7 @@ static void setup_with(const char *bytes)
 	suspected = begun = done = later = 0;
 	hangs = false;
 	cut = damaged = false;
-	while_opened = NULL;
+	while_opened = while_read = NULL;
 	reader = (struct replica_reader){.state = REPLICA_FINALIZED,
 					 .block = {ID, 1001, LEN},
 					 .crc_type = CRC_CRC32C,
@@ -307,48 +316,54 @@ static void the_cache_goes_first(void **state)
 
 	(void)state;
 	is_cached(1001);
-	assert_true(hot_copies_take_room(hot, 4096));
+	assert_true(take_room(1, 4096));
 	assert_int_equal(refused(), -ENOSPC);
 	hot_copies_give_room(hot, 4096);
 	c = must_have();
-	assert_false(hot_copies_take_room(hot, COPY + 1)); /* never: nothing is let go of */
+	assert_false(take_room(1, COPY + 1)); /* never: nothing is let go of */
 	assert_false(c->over);
-	assert_false(hot_copies_take_room(hot, 4096));
+	assert_false(take_room(1, 4096));
 	assert_true(c->over);
 	assert_int_equal(refused(), -ENOSPC);
 	hot_copy_put(c);
-	assert_true(hot_copies_take_room(hot, 4096));
+	assert_true(take_room(1, 4096));
 	assert_int_equal(refused(), -ENOSPC);
 	hot_copies_give_room(hot, 4096);
 	hot_copy_put(must_have());
+}
+
+/* Room for three copies, and @n of them made. */
+static void make_copies(struct hot_copy *c[], int n)
+{
+	hot_copies_free(hot);
+	conf_free(conf);
+	setup_with("24576");
+	for (int i = 0; i < 3; i++)
+		hot_copies_allow(hot, bp, &(struct block){ID + i, 1001, LEN});
+	reader.block.gs = 1001;
+	for (int i = 0; i < n; i++)
+		assert_int_equal(ask_id(ID + i, &c[i]), 0);
 }
 
 static void as_many_go_as_are_needed_and_none_come_meanwhile(void **state)
 {
 	struct hot_copy *c[2];
 
-	hot_copies_free(hot);
-	conf_free(conf);
 	(void)state;
-	setup_with("24576"); /* three */
-	for (int i = 0; i < 2; i++) {
-		hot_copies_allow(hot, bp, &(struct block){ID + i, 1001, LEN});
-		reader.block.gs = 1001;
-		assert_int_equal(ask_id(ID + i, &c[i]), 0);
-	}
-	assert_true(hot_copies_has(hot, bp, ID + 1) && !hot_copies_has(hot, bp, ID + 2));
+	make_copies(c, 2);
+	assert_true(hot_copies_has(hot, bp, ID + 1) && !hot_copies_has(hot, bp, ID + 3));
 	c[0]->viewed_ns = 2;
 	c[1]->viewed_ns = 1;
-	assert_false(hot_copies_take_room(hot, COPY + 4096));
+	assert_false(take_room(1, COPY + 4096));
 	assert_true(!c[0]->over && c[1]->over);
-	assert_false(hot_copies_take_room(hot, COPY + 4096)); /* it is on its way */
+	assert_false(take_room(1, COPY + 4096)); /* it is on its way */
 	assert_false(c[0]->over);
 	hot_copy_put(c[1]);
 	assert_int_equal(ask_id(ID + 1, &c[1]), -ENOSPC); /* it is not for this */
-	assert_true(hot_copies_take_room(hot, COPY + 4096));
+	assert_true(take_room(1, COPY + 4096));
 	hot_copies_give_room(hot, COPY + 4096);
 	assert_int_equal(ask_id(ID + 1, &c[1]), 0);
-	assert_false(hot_copies_take_room(hot, COPY + 4096));
+	assert_false(take_room(1, COPY + 4096));
 	assert_true(c[0]->over);
 	hot_copy_put(c[0]);
 	assert_int_equal(ask_id(ID, &c[0]), -ENOSPC);
@@ -357,6 +372,76 @@ static void as_many_go_as_are_needed_and_none_come_meanwhile(void **state)
 	later = 0;
 	hot_copy_put(c[0]);
 	hot_copy_put(c[1]);
+}
+
+static void orders_of_one_round_get_their_room_in_one_round(void **state)
+{
+	struct hot_copy *c[3];
+
+	(void)state;
+	make_copies(c, 3);
+	for (int round = 0; round < 2; round++)
+		for (int i = 0; i < 2; i++) /* asked for again they are not more */
+			assert_false(take_room(i, COPY));
+	assert_int_equal(c[0]->over + c[1]->over + c[2]->over, 2);
+	for (int i = 0; i < 3; i++)
+		hot_copy_put(c[i]);
+	assert_true(take_room(0, COPY));
+	assert_int_equal(ask_id(ID, &c[0]), 0);           /* it fits beside the other order ... */
+	assert_int_equal(ask_id(ID + 1, &c[1]), -ENOSPC); /* ... this one does not */
+	assert_true(take_room(1, COPY));
+	hot_copy_put(c[0]);
+}
+
+static void an_order_that_is_taken_back_keeps_no_room(void **state)
+{
+	struct hot_copy *c[3];
+
+	(void)state;
+	make_copies(c, 3);
+	assert_false(take_room(0, COPY));
+	for (int i = 0; i < 3; i++)
+		hot_copy_put(c[i]);
+	hot_copies_forbid(hot, bp, 1000);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(ask_id(ID + i, &c[i]), 0);
+	for (int i = 0; i < 3; i++)
+		hot_copy_put(c[i]);
+}
+
+static void is_ordered(void)
+{
+	assert_false(take_room(0, COPY));
+}
+
+static void an_order_goes_before_a_copy_that_is_being_made(void **state)
+{
+	(void)state;
+	is_cached(1001);
+	while_read = is_ordered;
+	assert_int_equal(refused(), -ENOSPC);
+	assert_true(take_room(0, COPY));
+}
+
+static void a_copy_that_nobody_views_gives_way(void **state)
+{
+	struct hot_copy *c[4];
+
+	(void)state;
+	make_copies(c, 3);
+	hot_copies_allow(hot, bp, &(struct block){ID + 3, 1001, LEN});
+	assert_int_equal(ask_id(ID + 3, &c[3]), -ENOSPC);
+	assert_int_equal(c[0]->over + c[1]->over + c[2]->over, 0);
+	later = HOT_IDLE_MS / 1000 + 1;
+	c[0]->viewed_ns = c[2]->viewed_ns = clock_mono_ns();
+	assert_int_equal(ask_id(ID + 3, &c[3]), -ENOSPC);
+	assert_true(!c[0]->over && c[1]->over && !c[2]->over);
+	hot_copy_put(c[1]);
+	assert_int_equal(ask_id(ID + 3, &c[3]), 0);
+	later = 0;
+	hot_copy_put(c[0]);
+	hot_copy_put(c[2]);
+	hot_copy_put(c[3]);
 }
 
 static void hang(void)
@@ -368,6 +453,7 @@ static void hang(void)
 static void a_disk_that_hangs_does_not_hold_up_the_end(void **state)
 {
 	struct hot_job j = {.run = ran_one, .wants = true, .bp = bp, .id = ID};
+	struct hot_job lets_go = {.run = ran_one};
 
 	(void)state;
 	is_cached(1001);
@@ -377,6 +463,9 @@ static void a_disk_that_hangs_does_not_hold_up_the_end(void **state)
 	assert_true(hot_copies_ask(hot, &j));
 	while (!opened)
 		(void)poll(NULL, 0, 1);
+	assert_true(hot_copies_ask(hot, &lets_go));
+	await(1); /* others are let go of meanwhile */
+	ran = 0;
 	assert_false(hot_copies_stop(hot));
 	assert_false(hot_copies_ask(hot, &j));
 	hangs = false;
@@ -465,7 +554,7 @@ static void a_node_without_cache_or_with_the_key_off_makes_none(void **state)
 	assert_null(h);
 	hot_copies_allow(NULL, bp, &reader.block);
 	hot_copies_forbid(NULL, bp, ID);
-	assert_true(hot_copies_take_room(NULL, 1));
+	assert_true(hot_copies_take_room(NULL, bp, 1, 1));
 	hot_copies_give_room(NULL, 1);
 	assert_false(hot_copies_ask(NULL, NULL));
 	assert_true(hot_copies_stop(NULL));
@@ -481,6 +570,10 @@ int main(void)
 		CASE(what_is_not_cached_or_changes_meanwhile_has_none),
 		CASE(the_cache_goes_first),
 		CASE(as_many_go_as_are_needed_and_none_come_meanwhile),
+		CASE(orders_of_one_round_get_their_room_in_one_round),
+		CASE(an_order_that_is_taken_back_keeps_no_room),
+		CASE(an_order_goes_before_a_copy_that_is_being_made),
+		CASE(a_copy_that_nobody_views_gives_way),
 		CASE(a_disk_that_hangs_does_not_hold_up_the_end),
 		CASE(who_asks_does_not_keep_the_thread_on_its_processor),
 		CASE(at_the_end_all_jobs_run),

@@ -78,12 +78,12 @@ static void drop_locked(struct cache *c, const struct key *k)
 	struct entry *e;
 
 	HASH_FIND(hh, c->map, k, sizeof(*k), e);
+	hot_copies_forbid(c->hot, k->bp, k->id);
 	if (!e)
 		return;
 	HASH_DEL(c->map, e);
 	entry_free(c, e);
 	atomic_fetch_sub(&c->interest, 1);
-	hot_copies_forbid(c->hot, k->bp, k->id);
 	(void)replica_set_cached(k->bp, k->id, false);
 	log_info("op=uncache block=%" PRId64, k->id);
 }
@@ -142,12 +142,12 @@ static int lock_file(const struct replica_reader *r, size_t len, void **ret_at)
 	return rc;
 }
 
-static bool reserve(struct cache *c, size_t len)
+static bool reserve(struct cache *c, const struct key *k, size_t len)
 {
 	bool fits;
 
 	pthread_mutex_lock(&c->lock);
-	fits = c->used + len <= c->capacity && hot_copies_take_room(c->hot, len);
+	fits = c->used + len <= c->capacity && hot_copies_take_room(c->hot, k->bp, k->id, len);
 	if (fits)
 		c->used += len;
 	pthread_mutex_unlock(&c->lock);
@@ -185,7 +185,7 @@ static int lock_open(struct cache *c, const struct key *k, const struct replica_
 
 	if (r->state != REPLICA_FINALIZED || !len)
 		return -EAGAIN;
-	if (!reserve(c, len))
+	if (!reserve(c, k, len))
 		return -ENOSPC;
 	rc = lock_file(r, len, &at);
 	if (!rc) {
