@@ -57,8 +57,8 @@ struct hot_job { /* the caller's until run() */
 /** *@ret NULL: this node makes none (dfs.rdma.onesided is off, or nothing may be cached); every
  *  function below takes that. -EINVAL: the key. */
 int hot_copies_new(const struct conf *conf, struct hot_copies **ret, struct err *err);
-/** What was asked for is run, with -ECANCELED; from now on nothing is taken. False: for some seconds
- *  no job has ended, as when a disk does not answer; it is left as it is, and so is @h. */
+/** What was asked for is run, with -ECANCELED; from now on nothing is taken. False: for some
+ *  seconds no job has ended, as when a disk does not answer; it is left as it is, and so is @h. */
 bool hot_copies_stop(struct hot_copies *h);
 void hot_copies_free(struct hot_copies *h);
 
@@ -73,9 +73,9 @@ bool hot_copies_has(struct hot_copies *h, struct block_pool *bp, int64_t id);
 void hot_copies_allow(struct hot_copies *h, struct block_pool *bp, const struct block *b);
 /** It has changed, or is not cached any more. Unknown ids pass. */
 void hot_copies_forbid(struct hot_copies *h, struct block_pool *bp, int64_t id);
-/** @len bytes of this one are to be locked. False: there is no room; as many copies as it takes, for
- *  this and for others that were refused, are let go of, the one viewed longest ago first. The room
- *  is kept from new copies until it is asked for again and given, or was forbidden, but for
+/** @len bytes of this one are to be locked. False: there is no room; as many copies as it takes,
+ *  for this and for others that were refused, are let go of, the one viewed longest ago first. The
+ *  room is kept from new copies until it is asked for again and given, or was forbidden, but for
  *  HOT_YIELD_MS after it was last asked for at most. */
 #define HOT_YIELD_MS 180000u
 #define HOT_IDLE_MS 15000u

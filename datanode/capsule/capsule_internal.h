@@ -57,7 +57,9 @@ struct capsule_port {
 	} avoid[CAPS_AVOID_MAX];
 	uint32_t avoid_next;
 	struct list hot; /* private to capsule_view.c, as these are */
-	uint32_t hot_count;
+	uint32_t hot_count,
+		hot_refusals;  /* refusals: memory that the device did not take, in a row */
+	uint64_t hot_again_ns; /* not before */
 	struct rtimer hot_timer;
 };
 

@@ -14,9 +14,9 @@
 
 #define TURN_NS NS_PER_S         /* from one look at leases to the next */
 #define IDLE_NS (60 * NS_PER_S)  /* a block that nobody views is let go of */
-#define FAILED_NS (5 * NS_PER_S) /* until a block that has no copy is tried again; doubles */
+#define FAILED_NS (5 * NS_PER_S) /* until what failed is tried again; doubles */
 #define FAILED_DOUBLED 6         /* so often: to 320 s */
-#define SOON_MS 50               /* being made */
+#define SOON_MS 50               /* being made; longer, the longer it takes */
 #define LATER_MS 1000            /* no window is spare, or there are too many blocks */
 #define NEVER_MS 0
 #define CLOSING_NS (5 * NS_PER_S) /* until a window that is being closed costs its connection */
@@ -31,13 +31,14 @@ struct hot { /* a block of which this reactor gives views */
 	enum hot_state state;
 	struct hot_job job;
 	struct rmsg msg;
-	/* the job's thread writes these two until msg is there */
+	/* the job's thread writes these three until msg is there */
 	struct hot_copy *copy;
 	struct verbs_memory *memory;
+	bool refused;                  /* the device does not take the memory */
 	struct capsule_conn *asked_by; /* while it is coming; NULL: that one has gone */
 	uint32_t views, fails;         /* fails: in a row */
 	uint64_t again_ns;             /* when it failed: not before */
-	uint64_t used_ns; /* when a view of it was asked for, or ended; or since when it is so */
+	uint64_t used_ns; /* when a view of it was given, or ended; or since when it is so */
 };
 
 struct view {
@@ -80,12 +81,20 @@ static void on_attached(struct rmsg *m)
 {
 	struct hot *h = container_of(m, struct hot, msg);
 
+	struct capsule_port *caps = h->caps;
+	const uint64_t now = now_ns(caps);
+
 	h->state = h->memory ? HOT_READY : HOT_FAILED;
-	h->used_ns = now_ns(h->caps);
-	h->again_ns = h->used_ns + (FAILED_NS << h->fails);
+	h->used_ns = now;
+	/* to see that there is no room costs nothing */
+	h->again_ns = now + (FAILED_NS << (h->job.rc == -ENOSPC ? 0 : h->fails));
 	h->fails += h->fails < FAILED_DOUBLED;
+	if (h->refused) { /* nor will it take that of other blocks */
+		caps->hot_again_ns = now + (FAILED_NS << caps->hot_refusals);
+		caps->hot_refusals += caps->hot_refusals < FAILED_DOUBLED;
+	}
 	if (h->memory)
-		h->fails = 0;
+		h->fails = caps->hot_refusals = 0;
 	if (h->asked_by)
 		h->asked_by->coming_count--;
 	h->asked_by = NULL;
@@ -98,9 +107,10 @@ static void attach(struct hot_job *j)
 	struct err err = ERR_INIT;
 
 	h->copy = j->copy;
-	if (h->copy &&
-	    verbs_memory_lend(h->caps->verbs, h->copy->p, h->copy->size, &h->memory, &err) < 0) {
-		if (!h->fails)
+	h->refused = h->copy && verbs_memory_lend(h->caps->verbs, h->copy->p, h->copy->size,
+						  &h->memory, &err) < 0;
+	if (h->refused) {
+		if (!j->again)
 			log_info("op=view block=%" PRId64 ": %s", h->id, err.text);
 		hot_copy_put(h->copy);
 		h->copy = NULL;
@@ -135,30 +145,51 @@ static void hot_leave(struct hot *h)
 
 static bool hot_ask(struct hot *h, struct capsule_conn *c)
 {
-	h->job = (struct hot_job){
-		.run = attach, .again = h->fails, .wants = true, .bp = h->bp, .id = h->id};
+	h->job = (struct hot_job){.run = attach,
+				  .again = h->fails || h->caps->hot_refusals,
+				  .wants = true,
+				  .bp = h->bp,
+				  .id = h->id};
 	h->msg.fn = on_attached;
 	if (!hot_copies_ask(h->caps->core->dn->hot, &h->job))
 		return false;
 	h->state = HOT_COMING;
+	h->used_ns = now_ns(h->caps);
 	h->asked_by = c;
 	c->coming_count++;
 	return true;
 }
 
-/* The place of one that failed is better used. */
-static void hot_make_room(struct capsule_port *caps)
+/* The one that is to give its place to another: what failed, and would be tried again first; else
+ * what nobody has had a view of for longest. NULL: each is of use. */
+static struct hot *hot_least_used(struct capsule_port *caps)
 {
-	if (caps->hot_count < CAPS_HOT_MAX)
-		return;
+	struct hot *failed = NULL, *idle = NULL;
+
 	list_for_each (l, &caps->hot) {
 		struct hot *h = container_of(l, struct hot, link);
 
-		if (h->state == HOT_FAILED && !h->copy) {
-			hot_drop(h);
-			return;
-		}
+		if (h->state == HOT_LEAVING)
+			return NULL; /* its place is about to be free */
+		if (h->state == HOT_FAILED && !h->copy &&
+		    (!failed || h->again_ns < failed->again_ns))
+			failed = h;
+		if (h->state == HOT_READY && !h->views && (!idle || h->used_ns < idle->used_ns))
+			idle = h;
 	}
+	if (failed)
+		return failed;
+	return idle && now_ns(caps) >= idle->used_ns + LATER_MS * NS_PER_MS ? idle : NULL;
+}
+
+static void hot_make_room(struct capsule_port *caps)
+{
+	struct hot *h = caps->hot_count < CAPS_HOT_MAX ? NULL : hot_least_used(caps);
+
+	if (h && h->state == HOT_FAILED)
+		hot_drop(h);
+	else if (h)
+		hot_leave(h);
 }
 
 /* False: not now. */
@@ -189,8 +220,10 @@ static bool hot_new(struct capsule_conn *c, struct block_pool *bp, int64_t id)
 /* What is not cached takes no place, and one connection not all of them. */
 static bool hot_begin(struct capsule_conn *c, struct hot *h, struct block_pool *bp, int64_t id)
 {
-	if (c->coming_count >= CAPS_COMING_MAX ||
-	    !hot_copies_has(c->link.caps->core->dn->hot, bp, id))
+	struct capsule_port *caps = c->link.caps;
+
+	if (c->coming_count >= CAPS_COMING_MAX || now_ns(caps) < caps->hot_again_ns ||
+	    !hot_copies_has(caps->core->dn->hot, bp, id))
 		return false;
 	return h ? hot_ask(h, c) : hot_new(c, bp, id);
 }
@@ -385,7 +418,7 @@ static void give(struct capsule_conn *c, uint64_t id, struct view *v)
 	/* not since this turn began: the client counts from when it asked */
 	v->until_ns = clock_mono_ns() + CAPS_VIEW_MS * NS_PER_MS;
 	v->hot->used_ns = now_ns(c->link.caps);
-	atomic_store_explicit(&v->hot->copy->viewed_ns, v->until_ns, memory_order_relaxed);
+	atomic_store_explicit(&v->hot->copy->viewed_ns, clock_mono_ns(), memory_order_relaxed);
 	metric_add(METRIC_DN_VIEWS_GIVEN, 1);
 	(void)link_send(&c->link, &m);
 }
@@ -394,6 +427,14 @@ static void give(struct capsule_conn *c, uint64_t id, struct view *v)
 static bool fits(const struct hot *h, const struct asked *q)
 {
 	return h->copy->block.gs == q->block.gs && q->end <= h->copy->block.len;
+}
+
+/* The longer it has been coming, the less often it is worth asking. */
+static uint32_t soon_ms(const struct hot *h)
+{
+	const uint64_t ms = h ? (now_ns(h->caps) - h->used_ns) / NS_PER_MS / 4 : 0;
+
+	return ms < SOON_MS ? SOON_MS : ms < LATER_MS ? (uint32_t)ms : LATER_MS;
 }
 
 static void answer(struct capsule_conn *c, uint64_t id, const struct asked *q)
@@ -405,7 +446,7 @@ static void answer(struct capsule_conn *c, uint64_t id, const struct asked *q)
 	struct view *v;
 
 	if ((begins && hot_begin(c, h, q->bp, q->block.id)) || (h && h->state == HOT_COMING)) {
-		refuse(c, id, DT_ERROR_UNSUPPORTED, SOON_MS, "it is being made ready");
+		refuse(c, id, DT_ERROR_UNSUPPORTED, soon_ms(h), "it is being made ready");
 		return;
 	}
 	if (!h || h->state != HOT_READY || h->copy->over) {

@@ -350,7 +350,8 @@ static inline int setup(void **state)
 				 .crc_type = CRC_CRC32C};
 	list_init(&caps.conns);
 	capsule_hot_init(&caps);
-	caps.hot_count = 0;
+	caps.hot_count = caps.hot_refusals = 0;
+	caps.hot_again_ns = 0;
 	caps.hot_timer.deadline_ns = 0;
 	for (unsigned i = 0; i < 2; i++) {
 		conn[i] = (struct capsule_conn){.link = {.caps = &caps, .xc = &xc[i]}};

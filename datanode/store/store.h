@@ -277,7 +277,7 @@ struct replica_reader {
 int replica_read_open(struct block_pool *bp, const struct block *b, struct replica_reader **ret,
 		      struct err *err);
 void replica_read_close(struct replica_reader *r);
-/** Around a read of its files that is nobody's else to watch: one that does not come back has the
+/** Around a read of its files that is nobody else's to watch: one that does not come back has the
  *  volume suspected. */
 void replica_read_begin(struct replica_reader *r);
 void replica_read_end(struct replica_reader *r);
