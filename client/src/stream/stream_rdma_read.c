@@ -138,7 +138,7 @@ static int no_answer(const struct rdma_r *r, struct err *err)
 	if (r->m.lost == -ENOBUFS)
 		return stream_no_buffers(r->fs, "a read", err);
 	if (r->m.lost) {
-		err_set(err, r->m.lost, "data node %s: %s", r->peer, r->m.why);
+		err_set(err, r->m.lost, "data node %s by RDMA: %s", r->peer, r->m.why);
 		return stream_broke(r->fs, r->peer, err) ? -ENOBUFS : r->m.lost;
 	}
 	if (r->waits)

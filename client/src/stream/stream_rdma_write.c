@@ -70,7 +70,7 @@ static void let_go(struct wslot *s)
 
 static int broke(struct rdma_w *w, struct err *err)
 {
-	err_set(err, w->m.lost, "data node %s: %s", w->peer, w->m.why);
+	err_set(err, w->m.lost, "data node %s by RDMA: %s", w->peer, w->m.why);
 	w->base.broke = stream_broke(w->fs, w->peer, err);
 	return w->m.lost;
 }
@@ -586,7 +586,7 @@ static int open_block(struct rdma_w *w, const struct write_setup *setup, int *re
 	if (rc < 0)
 		return err_set(err, rc, "data node %s does not answer over RDMA", w->peer);
 	if (w->m.lost) {
-		rc = err_set(err, w->m.lost, "data node %s: %s", w->peer, w->m.why);
+		rc = err_set(err, w->m.lost, "data node %s by RDMA: %s", w->peer, w->m.why);
 		return stream_forgives(w->fs, rc) ? rdma_no_path(rc, err) : rc;
 	}
 	if (!w->opened)
