@@ -272,8 +272,8 @@ static uint64_t p99(struct xconn **c, uint32_t n)
 	return seen.ns[ANSWERS * 99 / 100];
 }
 
-/* The same, while a program of its own connects again and again, and @does so: what that costs it is
- * not the node's. *ret_floods: how often it was cut off. */
+/* The same, while a program of its own connects again and again, and @does so: what that costs it
+ * is not the node's. *ret_floods: how often it was cut off. */
 static uint64_t p99_beside(const char *does, struct xconn **c, uint32_t n, uint64_t *ret_floods)
 {
 	char *argv[] = {(char *)"verbs_many_test", (char *)(uintptr_t)does, NULL};
