@@ -47,7 +47,7 @@ struct pool {
 	struct slab *slabs; /* owned */
 	uint32_t slab_count;
 	struct slot *slots; /* owned */
-	uint32_t out;
+	uint32_t slot_count, out;
 	uint64_t bytes; /* of all slots, once they are counted in the metric */
 	struct class_state cls[SLOT_CLASSES];
 	struct list line[POOL_USES]; /* who waits for slots */
@@ -184,6 +184,7 @@ int pool_new(const struct pool_opts *opts, struct pool **ret, struct err *err)
 	if (rc < 0)
 		goto fail;
 	cut_slots(p, opts);
+	p->slot_count = (uint32_t)slots;
 	p->bytes = total;
 	metric_add(METRIC_POOL_FREE, total);
 	*ret = p;
@@ -314,6 +315,20 @@ void pool_budget_init(struct pool_budget *b, uint64_t limit)
 {
 	*b = (struct pool_budget){.limit = limit};
 	list_init(&b->waiters);
+}
+
+void pool_budget_end(struct pool *p, struct pool_budget *b)
+{
+	assert(list_empty(&b->waiters));
+	for (uint32_t i = 0; i < p->slot_count && b->used; i++)
+		for (int k = 0; k < POOL_BUDGETS; k++) {
+			struct slot *s = &p->slots[i];
+
+			if (s->budget[k] != b)
+				continue;
+			s->budget[k] = NULL;
+			b->used -= s->size;
+		}
 }
 
 /* The budget that @set would overdraw, or NULL. */

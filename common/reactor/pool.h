@@ -58,7 +58,8 @@ static inline enum slot_class slot_class_for_crcs(uint64_t bytes)
 uint32_t slot_class_size(enum slot_class cls);
 
 /** What the streams that share something may hold together. Zero it, then set the limit. A stream
- *  that finds it unused may take more than the limit. It must outlive the slots charged to it. */
+ *  that finds it unused may take more than the limit. It must outlive the slots charged to it,
+ *  or end before: pool_budget_end(). */
 struct pool_budget {
 	uint64_t used, limit; /* limit 0: none */
 	struct list waiters;  /* private */
@@ -118,6 +119,9 @@ struct pool;
 int pool_new(const struct pool_opts *opts, struct pool **ret, struct err *err);
 /** All slots must be back (asserted). Accepts NULL. */
 void pool_free(struct pool *p);
+/** @b may go: slots charged to it that are out yet are charged to their other budgets alone. Nobody
+ *  waits for it. Looks at the slots one by one when there are some. */
+void pool_budget_end(struct pool *p, struct pool_budget *b);
 /** The set, if it can be had without overtaking somebody who waits. */
 bool pool_take(struct pool *p, struct pool_ask *a);
 /** Wait in line until granted(). First come, first served among those of one use; control, then

@@ -138,6 +138,37 @@ static void a_slot_returns_with_its_last_reference(void **state)
 	pool_free(p);
 }
 
+static void a_budget_may_go_before_slots_that_are_charged_to_it(void **state)
+{
+	struct pool *p = make_pool(3, 0, 0);
+	struct pool_budget goes, stays;
+	struct slot *s[3] = {NULL};
+	struct pool_ask a = {.budget = {&goes, NULL, &stays},
+			     .forms = 1,
+			     .form = {{.parts = 1, .part = {{SLOT_8K, 2}}}},
+			     .slots = s};
+
+	(void)state;
+	pool_budget_init(&goes, 1 << 20);
+	pool_budget_init(&stays, 1 << 20);
+	assert_true(pool_take(p, &a));
+	a.budget[0] = NULL;
+	a.form[0].part[0].n = 1;
+	a.slots = s + 2;
+	assert_true(pool_take(p, &a));
+	assert_int_equal(goes.used, 16384);
+	pool_budget_end(p, &goes);
+	assert_int_equal(goes.used, 0);
+	memset(&goes, 0xee, sizeof(goes)); /* somebody else's memory */
+	assert_int_equal(stays.used, 3 * 8192);
+	for (int i = 0; i < 3; i++)
+		slot_put(s[i]);
+	for (size_t i = 0; i < sizeof(goes); i++)
+		assert_int_equal(((uint8_t *)&goes)[i], 0xee);
+	assert_int_equal(stays.used, 0);
+	pool_free(p);
+}
+
 struct asker {
 	struct pool_ask ask;
 	struct slot *got[4];
@@ -626,6 +657,7 @@ int main(void)
 		cmocka_unit_test(every_use_leaves_the_floors_of_the_others_alone),
 		cmocka_unit_test(what_is_taken_for_good_is_no_part_of_a_floor),
 		cmocka_unit_test(a_slot_returns_with_its_last_reference),
+		cmocka_unit_test(a_budget_may_go_before_slots_that_are_charged_to_it),
 		cmocka_unit_test(waiters_are_served_by_importance_then_in_order),
 		cmocka_unit_test(a_use_has_its_floor_though_more_important_ones_wait),
 		cmocka_unit_test(asking_in_line_while_a_slot_is_free_serves_at_once),

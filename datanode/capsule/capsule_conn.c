@@ -237,6 +237,9 @@ static void conn_free(struct rop *rop)
 	log_debug("op=rdma peer=%s: closed: %s", c->link.peer, err_name(c->link.rc));
 	waiting_drop(c);
 	capsule_views_free(c);
+	/* a window on a slot of a stream may be open yet, on a connection to the next node */
+	pool_budget_end(c->link.caps->core->pool, &c->share.slots);
+	pool_budget_end(c->link.caps->core->pool, &c->share.lists);
 	list_del(&c->in_caps);
 	engine_count_conn(c->link.caps->core, -1);
 	free(c);
