@@ -35,7 +35,7 @@ struct capsule_ask { /* a READ */
 	bool answered, out; /* out: the asker of the source has the piece */
 	struct capsule_source *source;
 	struct verbs_exposure shown[2]; /* of slot, of crcs */
-	uint8_t open;                   /* windows that are not closed */
+	uint8_t open;                   /* windows that the device has not closed */
 	bool told;                      /* the answer is there, and waits for that: */
 	bool unsent;                    /* there is none */
 	struct capsule reply;
@@ -217,10 +217,10 @@ static void on_closed(void *arg, int res)
 		on_reply(a);
 }
 
+/* A connection that has just failed covers nothing: the node can write until conn_gone(). */
 static void cover(struct capsule_ask *a)
 {
 	a->told = true;
-	a->open = (uint8_t)((a->shown[0].window != NULL) + (a->shown[1].window != NULL));
 	verbs_cover(&a->shown[0], true);
 	verbs_cover(&a->shown[1], true);
 	if (!a->open)
@@ -323,9 +323,12 @@ static int show(struct capsule_ask *a, uint32_t i, struct slot *slot, struct cap
 					      .closed = on_closed,
 					      .arg = a};
 	rc = verbs_expose(l->xc, &a->shown[i], &at);
-	if (rc == 0)
-		*ret = (struct capsule_mem){at.addr, at.rkey, slot->size};
-	return rc;
+	if (rc < 0)
+		return rc;
+	if (a->shown[i].window)
+		a->open++;
+	*ret = (struct capsule_mem){at.addr, at.rkey, slot->size};
+	return 0;
 }
 
 static int send_read(struct capsule_source *s, struct capsule_ask *a, struct capsule_peer_link *l,
@@ -357,6 +360,7 @@ static void ask(struct capsule_source *s, struct capsule_ask *a, struct capsule_
 	a->len = (uint32_t)q.len;
 	a->asked = true;
 	a->answered = a->told = false;
+	a->open = 0;
 	s->next += q.len;
 	s->head++;
 	cs_deadline(s, s->core->waits.read_ns);

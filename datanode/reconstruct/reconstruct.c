@@ -39,6 +39,12 @@ static void do_slots(struct reconstruct *rb)
 
 /* ---- time ---- */
 
+/* Of the main pool, or of the landing pool. */
+static bool waits_for_buffers(const struct reconstruct *rb)
+{
+	return rb->state == RB_WAIT_BUFFERS || (rb->state == RB_SLOTS && rb->ask.since_ns);
+}
+
 static void on_tick(struct rtimer *t)
 {
 	struct reconstruct *rb = container_of(t, struct reconstruct, tick);
@@ -46,7 +52,7 @@ static void on_tick(struct rtimer *t)
 	if (rb->core->stopping)
 		rb_fail(rb, -ECANCELED, "the data node stops");
 	/* The wait may have begun in this turn, behind the turn's time. */
-	if (rb->state == RB_WAIT_BUFFERS &&
+	if (waits_for_buffers(rb) &&
 	    reactor_now_ns(rb->core->reactor) >= rb->ask.since_ns + rb->core->waits.buffers_ns)
 		rb_fail(rb, -ENOBUFS, "no buffers for %" PRIu64 " s: /ops lists who holds them",
 			rb->core->waits.buffers_ns / (uint64_t)NS_PER_S);

@@ -81,12 +81,19 @@ void rb_slots_free(struct reconstruct *rb)
 
 /* ---- getting them ---- */
 
-/* Those of the landing pool are there: rb_admit() has counted them, and nobody else takes any. */
-static void take_landing(struct rb_slots *s, struct pool *pool, enum slot_class cls)
+/* rb_admit() has counted those of the landing pool, and nobody else takes any. False: a device has
+ * not let go yet of one that another had; what is here waits for that. */
+static bool take_landing(struct rb_slots *s, struct pool *pool, enum slot_class cls)
 {
-	while (s->had < s->count)
-		s->slot[s->had++] = pool_get(pool, cls, POOL_CTRL);
+	while (s->had < s->count) {
+		struct slot *slot = pool_get(pool, cls, POOL_CTRL);
+
+		if (!slot)
+			return false;
+		s->slot[s->had++] = slot;
+	}
 	s->free = s->had;
+	return true;
 }
 
 static struct slot **deal(struct rb_slots *s, struct slot **from)
@@ -127,6 +134,12 @@ bool rb_slots_get(struct reconstruct *rb)
 	struct pool *main = rb->core->pool;
 	struct slot **at = rb->set;
 
+	if (rb->landing && (!take_landing(&rb->from, capsule_landing(rb->core), SLOT_256K) ||
+			    !take_landing(&rb->from_crcs, capsule_landing(rb->core), SLOT_CRC))) {
+		if (!rb->ask.since_ns)
+			rb->ask.since_ns = reactor_now_ns(rb->core->reactor);
+		return false; /* the tick looks again */
+	}
 	if (!rb->granted) {
 		ask_init(rb);
 		rb->granted = pool_take(main, &rb->ask);
@@ -138,12 +151,8 @@ bool rb_slots_get(struct reconstruct *rb)
 		return rb->state == RB_SLOTS && rb_slots_get(rb);
 	}
 	rb->granted = false;
-	if (rb->landing) {
-		take_landing(&rb->from, capsule_landing(rb->core), SLOT_256K);
-		take_landing(&rb->from_crcs, capsule_landing(rb->core), SLOT_CRC);
-	} else {
+	if (!rb->landing)
 		at = deal(&rb->from, at);
-	}
 	at = deal(&rb->to, at);
 	(void)deal(&rb->to_crcs, at);
 	return true;

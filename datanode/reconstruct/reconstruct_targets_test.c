@@ -1,8 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Must hold: a target that fails is left behind and the others have their units; no unit is made of
- * itself; who takes a unit himself has it in order; and a wait for buffers lasts as long as it may.
- */
+ * itself; who takes a unit himself has it in order; and a wait for buffers lasts as long as it may,
+ * also for those that a device has. */
+#include "datanode/capsule/capsule_port.h"
+
 #include "datanode/reconstruct/reconstruct_test_fixture.h"
+
+static struct pool *landing; /* what sources write to; NULL: by RDMA there are none */
+
+struct pool *capsule_landing(const struct engine_core *c)
+{
+	(void)c;
+	return landing;
+}
 
 static void take(struct reconstruct_taker *t, const uint8_t *data, uint32_t len, enum crc_type type,
 		 uint32_t bpc)
@@ -111,6 +121,54 @@ static void a_wait_for_buffers_lasts_as_long_as_it_may(void **state)
 	assert_int_equal(check_targets(1u << 4, false), 1);
 }
 
+static struct {
+	struct rtimer timer;
+	struct slot *slot;
+} device;
+
+static void device_lets_go(struct rtimer *t)
+{
+	const struct operation o = fix_op(reconstruct_list, group.id);
+
+	(void)t;
+	assert_string_equal(o.state, "slots");
+	slot_put(device.slot);
+}
+
+/* One that ended before had it, and its connection has not ended. */
+static void a_slot_that_a_device_still_has_is_waited_for(void **state)
+{
+	static const enum slot_class classes[] = {SLOT_256K, SLOT_CRC};
+	const struct pool_opts po = {
+		.count = {[SLOT_256K] = 5 * SOURCE_SLOTS, [SLOT_CRC] = 5 * SOURCE_SLOTS}};
+	uint64_t buffers_ns;
+
+	(void)state;
+	rnd = 7;
+	device.timer.fire = device_lets_go;
+	assert_int_equal(pool_new(&po, &landing, NULL), 0);
+	core.landing_slots_max = 5 * SOURCE_SLOTS;
+	for (int i = 0; i < 2; i++) {
+		make_group(EC_CODEC_RS, 3, 2, 3 * 65536);
+		device.slot = pool_get(landing, classes[i], POOL_CTRL);
+		reactor_timer_set(r, &device.timer, clock_mono_ns() + 400 * NS_PER_MS);
+		assert_int_equal(rebuild(1u << 4, all_units() & ~(1u << 4), false, NULL), 0);
+		assert_int_equal(check_targets(1u << 4, false), 1);
+		assert_int_equal(pool_slots_out(landing), 0);
+	}
+	device.slot = pool_get(landing, SLOT_CRC, POOL_CTRL); /* not for ever */
+	buffers_ns = core.waits.buffers_ns;
+	core.waits.buffers_ns = 300 * NS_PER_MS;
+	make_group(EC_CODEC_RS, 3, 2, 3 * 65536);
+	assert_int_equal(rebuild(1u << 4, all_units() & ~(1u << 4), false, NULL), -ENOBUFS);
+	core.waits.buffers_ns = buffers_ns;
+	slot_put(device.slot);
+	assert_int_equal(pool_slots_out(landing), 0);
+	core.landing_slots_max = 0;
+	pool_free(landing);
+	landing = NULL;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -118,6 +176,7 @@ int main(void)
 		cmocka_unit_test(a_unit_is_not_made_of_itself),
 		cmocka_unit_test(a_taker_gets_the_unit_in_order),
 		cmocka_unit_test(a_wait_for_buffers_lasts_as_long_as_it_may),
+		cmocka_unit_test(a_slot_that_a_device_still_has_is_waited_for),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
