@@ -220,18 +220,22 @@ void verbs_cover(struct verbs_exposure *e, bool now);
 #define VERBS_EXPOSURES 2u /* most of one request, of which a reservation is */
 struct verbs_turn {
 	struct list link;
-	struct rop *rop;       /* made ready when those who waited before have theirs */
-	struct vmemory_on *on; /* private: it has a reservation there, or waits */
-	bool has;              /* it has a reservation */
+	struct rop *rop; /* made ready when those who waited before have theirs */
+	bool has;        /* it has a reservation */
+	/* private: where it has a reservation, or waits; and for which connection */
+	struct vmemory_on *on;
+	struct vconn *conn;
 };
-/** True: there is one, or @c's device needs none. False: so many are not spare, or others wait. */
+/** True: there is one, or @c's device needs none. False: so many are not spare, or others wait, or
+ *  @c has its share. */
 bool verbs_turn_take(struct xconn *c, struct verbs_turn *t);
 /** Wait in line; verbs_turn_take() succeeds when the rop was made ready for it. */
 void verbs_turn_wait(struct xconn *c, struct verbs_turn *t);
 /** The reservation is used, or not needed; or wait no longer. Harmless. */
 void verbs_turn_end(struct verbs_turn *t);
-/** Less than half of them is spare: who holds many takes no more. */
-bool verbs_windows_are_few(const struct xconn *c);
+/** Three eighths of all, for as many requests of this connection as are not answered: there are no
+ *  more for it, also while some are spare. */
+bool verbs_has_its_share(const struct xconn *c);
 
 /* Memory that is no slot. No peer may touch it until a window is opened: that lets the peer of one
  * connection write to one stretch of it, or read it, until it is closed. It is registered on the

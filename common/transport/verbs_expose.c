@@ -72,20 +72,36 @@ static uint32_t left(const struct vmemory_on *on)
 	return on->spare_count > on->reserved ? on->spare_count - on->reserved : 0;
 }
 
-static void reserve(struct vmemory_on *on, struct verbs_turn *t)
+/* No more than that are for one connection: a peer that reads nothing leaves some to others. */
+static bool has_its_share(const struct vmemory_on *on, const struct vconn *c)
+{
+	return c && c->exposed_count + c->reserved + VERBS_EXPOSURES >
+			    on->count / VERBS_SHARE_OF * VERBS_SHARE;
+}
+
+static void reserve(struct vmemory_on *on, struct verbs_turn *t, struct vconn *c)
 {
 	t->on = on;
+	t->conn = c;
 	t->has = true;
 	list_add_tail(&on->takers, &t->link);
 	on->reserved += VERBS_EXPOSURES;
+	if (c)
+		c->reserved += VERBS_EXPOSURES;
 }
 
+/* Whose connection has its share waits on; those behind pass. */
 static void wake(struct vmemory_on *on)
 {
-	while (!list_empty(&on->turns) && left(on) >= VERBS_EXPOSURES) {
-		struct verbs_turn *t = container_of(list_pop(&on->turns), struct verbs_turn, link);
+	list_for_each (l, &on->turns) {
+		struct verbs_turn *t = container_of(l, struct verbs_turn, link);
 
-		reserve(on, t);
+		if (left(on) < VERBS_EXPOSURES)
+			return;
+		if (has_its_share(on, t->conn))
+			continue;
+		list_del(&t->link);
+		reserve(on, t, t->conn);
 		reactor_ready(on->dev->v->reactor, t->rop);
 	}
 }
@@ -113,9 +129,10 @@ bool verbs_turn_take(struct xconn *x, struct verbs_turn *t)
 		return true;
 	if (left(on) < VERBS_EXPOSURES)
 		vwindows_take_renewed(on);
-	if (t->on || left(on) < VERBS_EXPOSURES) /* who waits has what could be had: wake() */
+	/* who waits has what could be had: wake() */
+	if (t->on || left(on) < VERBS_EXPOSURES || verbs_has_its_share(x))
 		return false;
-	reserve(on, t);
+	reserve(on, t, (struct vconn *)x);
 	return true;
 }
 
@@ -125,6 +142,7 @@ void verbs_turn_wait(struct xconn *x, struct verbs_turn *t)
 		return; /* it waits */
 	metric_add(METRIC_RDMA_STALL_WINDOW, 1);
 	t->on = slots_of(x);
+	t->conn = (struct vconn *)x;
 	list_add_tail(&t->on->turns, &t->link);
 }
 
@@ -140,6 +158,8 @@ void verbs_turn_end(struct verbs_turn *t)
 		return;
 	t->has = false;
 	on->reserved -= VERBS_EXPOSURES;
+	if (t->conn)
+		t->conn->reserved -= VERBS_EXPOSURES;
 	wake(on);
 }
 
@@ -155,11 +175,11 @@ void vwindows_forget_turns(struct list *turns)
 	}
 }
 
-bool verbs_windows_are_few(const struct xconn *x)
+bool verbs_has_its_share(const struct xconn *x)
 {
 	const struct vmemory_on *on = slots_of(x);
 
-	return on && left(on) < on->count / 2;
+	return on && has_its_share(on, (const struct vconn *)x);
 }
 
 /* ---- exposing and covering ---- */
@@ -168,6 +188,7 @@ bool verbs_windows_are_few(const struct xconn *x)
 static void let_go(struct verbs_window *w, int res)
 {
 	list_del(&w->exposed_link);
+	w->conn->exposed_count--;
 	slot_put(w->slot);
 	w->slot = NULL;
 	if (w->closed)
@@ -210,6 +231,7 @@ int verbs_expose(struct xconn *x, struct verbs_exposure *e, struct xremote *ret)
 	w->arg = e->arg;
 	w->cover_op.done = on_covered;
 	list_add_tail(&c->exposed, &w->exposed_link);
+	c->exposed_count++;
 	e->window = w;
 	*ret = verbs_window_open(x, w, e->slot->data + e->off, e->len, e->right);
 	return 0;
@@ -239,12 +261,15 @@ void verbs_cover(struct verbs_exposure *e, bool now)
 
 struct verbs_window *vconn_next_cover(struct vconn *c, bool chain)
 {
-	struct verbs_window *w;
-
-	if (list_empty(&c->covers) || (!chain && !c->cover_now))
+	if (!chain && !c->cover_now)
 		return NULL;
-	w = container_of(c->covers.next, struct verbs_window, cover_link);
-	return w->queued ? NULL : w; /* not before it is opened */
+	list_for_each (l, &c->covers) {
+		struct verbs_window *w = container_of(l, struct verbs_window, cover_link);
+
+		if (!w->queued) /* not before it is opened */
+			return w;
+	}
+	return NULL;
 }
 
 void vconn_covered(struct vconn *c, struct verbs_window *w)
@@ -286,12 +311,25 @@ void vconn_exposed_revoke(struct vconn *c)
 	pthread_mutex_unlock(&k->lock);
 }
 
+/* Those who wait for a turn on it, or have one, are told by others. */
+static void forget_conn(struct list *turns, const struct vconn *c)
+{
+	list_for_each (l, turns) {
+		struct verbs_turn *t = container_of(l, struct verbs_turn, link);
+
+		if (t->conn == c)
+			t->conn = NULL;
+	}
+}
+
 void vconn_exposed_end(struct vconn *c)
 {
 	struct vmemory_on *on = c->dev ? c->dev->slots : NULL;
 
 	if (!on)
 		return;
+	forget_conn(&on->turns, c);
+	forget_conn(&on->takers, c);
 	vwindows_take_renewed(on);
 	list_for_each (l, &c->exposed) {
 		struct verbs_window *w = container_of(l, struct verbs_window, exposed_link);

@@ -44,6 +44,9 @@
 #define VERBS_WINDOWS_MOST 1024u
 #define VERBS_WINDOWS_LEAST 32u
 #define VERBS_WINDOWS_SHARE 32u
+/* Of a reactor's windows on a device, most of one connection: 3/8 */
+#define VERBS_SHARE 3u
+#define VERBS_SHARE_OF 8u
 #define VERBS_COVERS_MOST 16u          /* of a connection; more are not put off */
 #define VERBS_COVER_NS (1 * NS_PER_MS) /* so long one is put off, for a chain to go with */
 
@@ -244,7 +247,8 @@ struct vconn {
 	uint32_t awaited; /* posted requests that somebody waits for, see vrec_is_timed() */
 	/* windows: of slots that the peer may touch, or might yet; of these, those to be closed */
 	struct list exposed, covers;
-	uint32_t cover_count;
+	uint32_t exposed_count, cover_count;
+	uint32_t reserved;          /* for requests to come, of vmemory_on.reserved */
 	bool cover_now;             /* they do not wait for a chain to go with, */
 	uint64_t cover_deadline_ns; /* or until then */
 	struct list tx_link;        /* dev->tx_waiting */

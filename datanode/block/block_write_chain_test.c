@@ -84,6 +84,21 @@ static void a_next_node_that_dies_is_named_and_nothing_is_acknowledged_after(voi
 	end();
 }
 
+/* No memory window was spare to name the piece by. */
+static void what_this_node_lacks_is_not_laid_on_the_next_one(void **state)
+{
+	(void)state;
+	begin((struct begin){.chain = true});
+	send_piece(0, 0, 100, (struct how){.sync = false});
+	await(hop.count == 1);
+	hop.base.user->ops->broken(hop.base.user, -ENOBUFS);
+	await(sender.ended);
+	assert_false(sender.blames_hop);
+	assert_int_equal(sender.acked, -1);
+	assert_int_equal(sender.rc, -ENOBUFS);
+	end();
+}
+
 static void a_failure_behind_reaches_the_sender(void **state)
 {
 	(void)state;
@@ -295,6 +310,7 @@ int main(void)
 		cmocka_unit_test(an_ack_out_of_turn_breaks_the_chain),
 		cmocka_unit_test(an_ack_of_what_was_not_forwarded_breaks_the_chain),
 		cmocka_unit_test(a_next_node_that_dies_is_named_and_nothing_is_acknowledged_after),
+		cmocka_unit_test(what_this_node_lacks_is_not_laid_on_the_next_one),
 		cmocka_unit_test(a_failure_behind_reaches_the_sender),
 		cmocka_unit_test(damage_that_the_next_node_finds_is_this_nodes),
 		cmocka_unit_test(a_next_node_may_hang_up_behind_its_last_ack),

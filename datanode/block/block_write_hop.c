@@ -81,6 +81,14 @@ static void mirror_break(struct block_write *w)
 	bw_ready(w);
 }
 
+static void chain_broke(struct block_write *w, int rc)
+{
+	if (rc == -ENOBUFS && bw_has_acks(w))
+		bw_fail(w, rc, "no memory window to name a piece by to the next node");
+	else
+		mirror_break(w);
+}
+
 bool bw_blame_hop(struct block_write *w, const struct pool_budget *hop, uint64_t bytes)
 {
 	if (!hop || hop->used + bytes <= hop->limit || !bw_has_acks(w))
@@ -140,7 +148,7 @@ static void on_sink_broken(struct sink_user *u, int rc)
 	}
 	/* A node that has acknowledged the last packet may hang up at once, as Java's does. */
 	if (rc < 0 && !w->down_done && (!w->finalized || w->head != w->tail))
-		mirror_break(w);
+		chain_broke(w, rc);
 	bw_ready(w);
 }
 

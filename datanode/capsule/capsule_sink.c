@@ -13,9 +13,6 @@
 
 #define SINK_CLOSE_NS (5 * NS_PER_S)   /* for CLOSED after CANCEL; then the connection goes */
 #define SINK_STORE_NS (300 * NS_PER_S) /* until a copy is on the disk of the node */
-/* pieces that the node has still to read, above which no more are named to it while memory windows
- * are few: one that does not answer leaves enough for others */
-#define SINK_SHOWN_MOST 16u
 
 enum capsule_sink_state {
 	CS_WAIT_CONNECT,   /* leaves when the connection is up or refused */
@@ -30,10 +27,9 @@ enum capsule_sink_state {
 struct flying { /* a piece that the next node has been told of */
 	struct list link;
 	struct piece *p;
-	int64_t seq;      /* the engine's */
-	int64_t wire_seq; /* of its last capsule; -1: a heartbeat, answered here */
-	bool sent;        /* read out: the piece may be gone */
-	bool is_shown;
+	int64_t seq;                    /* the engine's */
+	int64_t wire_seq;               /* of its last capsule; -1: a heartbeat, answered here */
+	bool sent;                      /* read out: the piece may be gone */
 	struct verbs_exposure shown[2]; /* of its data, of its CRCs; until sent */
 };
 
@@ -54,7 +50,6 @@ struct capsule_sink {
 	bool exists; /* the next node has (or may have) the stream */
 	int64_t next_seq, last_seq;
 	struct list queue, flying;
-	uint32_t shown;         /* of those in flying */
 	struct verbs_turn turn; /* to have windows for the next piece */
 	struct rtimer timer;
 	uint64_t deadline_ns;
@@ -117,6 +112,15 @@ static void sink_broken(struct capsule_sink *s, int rc)
 		user_of(s)->broken(s->base.user, rc);
 }
 
+/* Nobody was asked, as this node has no windows left; or the hop does not answer. */
+static int late_rc(const struct capsule_sink *s)
+{
+	const struct capsule_peer_link *l = capsule_user_link(&s->conn);
+	const bool asked = !list_empty(&s->flying) || !s->turn.on;
+
+	return asked || !l || verbs_has_its_share(l->xc) ? -ETIMEDOUT : -ENOBUFS;
+}
+
 static void on_timer(struct rtimer *t)
 {
 	struct capsule_sink *s = container_of(t, struct capsule_sink, timer);
@@ -133,7 +137,7 @@ static void on_timer(struct rtimer *t)
 	if (s->state == CS_CLOSING)
 		capsule_user_hang_up(&s->conn, -ETIMEDOUT);
 	else
-		sink_broken(s, -ETIMEDOUT);
+		sink_broken(s, late_rc(s));
 	sink_ready(s);
 }
 
@@ -142,7 +146,6 @@ static void piece_sent(struct capsule_sink *s, struct flying *f)
 	if (f->sent)
 		return;
 	f->sent = true;
-	s->shown -= f->is_shown;
 	verbs_cover(&f->shown[0], false);
 	verbs_cover(&f->shown[1], false);
 	user_of(s)->sent(s->base.user, f->p);
@@ -428,8 +431,8 @@ static int show(struct capsule_peer_link *l, struct flying *f, uint32_t i, struc
 }
 
 /* The whole piece, whatever capsules it takes, and its first @crcs CRCs. */
-static int show_piece(struct capsule_sink *s, struct capsule_peer_link *l, struct flying *f,
-		      uint32_t crcs, struct named *ret)
+static int show_piece(struct capsule_peer_link *l, struct flying *f, uint32_t crcs,
+		      struct named *ret)
 {
 	const struct piece *p = f->p;
 	int rc = 0;
@@ -439,8 +442,6 @@ static int show_piece(struct capsule_sink *s, struct capsule_peer_link *l, struc
 	if (!rc && crcs)
 		rc = show(l, f, 1, p->crc_slot, (uint32_t)(p->crcs - p->crc_slot->data), crcs * 4,
 			  &ret->crcs);
-	f->is_shown = f->shown[0].window || f->shown[1].window;
-	s->shown += f->is_shown;
 	return rc;
 }
 
@@ -488,7 +489,7 @@ static int send_piece(struct capsule_sink *s, struct flying *f)
 	if (!l)
 		return -ECONNRESET;
 	fit = capsule_crc_fits(n * 4, l->xc->max_message);
-	rc = show_piece(s, l, f, fit ? 0 : tail ? n - 1 : n, &at);
+	rc = show_piece(l, f, fit ? 0 : tail ? n - 1 : n, &at);
 	if (rc < 0)
 		return rc;
 	if (!n)
@@ -505,15 +506,13 @@ static int send_piece(struct capsule_sink *s, struct flying *f)
 		  : send_write(s, p, &at, p->len - tail, tail, (struct capsule_bytes){p->edge, 4});
 }
 
-/* Are there windows for it? Else it waits: in line, or for one of its own to be read. */
+/* Are there windows for it? Else it waits in line. */
 static bool can_send(struct capsule_sink *s, const struct piece *p)
 {
 	struct capsule_peer_link *l = capsule_user_link(&s->conn);
 
 	if (!l || !p->len)
 		return true;
-	if (s->shown >= SINK_SHOWN_MOST && verbs_windows_are_few(l->xc))
-		return false;
 	if (verbs_turn_take(l->xc, &s->turn))
 		return true;
 	if (!s->turn.on && list_empty(&s->flying))

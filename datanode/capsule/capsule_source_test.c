@@ -191,7 +191,7 @@ void verbs_turn_wait(struct xconn *c, struct verbs_turn *t)
 	fail(); /* TCP does as well */
 }
 
-bool verbs_windows_are_few(const struct xconn *c)
+bool verbs_has_its_share(const struct xconn *c)
 {
 	(void)c;
 	return false;

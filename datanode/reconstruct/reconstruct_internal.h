@@ -181,8 +181,8 @@ void rb_slot_give(struct rb_slots *s, struct slot *slot);
 /** How many of each; true when they fit our pools at all. */
 bool rb_slots_plan(struct reconstruct *rb);
 int rb_slots_new(struct reconstruct *rb);
-/** In state RB_SLOTS: true when all are there. Else RB_WAIT_BUFFERS; or RB_SLOTS, on the tick again,
- *  while a device has some of the landing pool. */
+/** In state RB_SLOTS: true when all are there. Else RB_WAIT_BUFFERS; or RB_SLOTS, and on the tick
+ *  again, while a device has some of the landing pool. */
 bool rb_slots_get(struct reconstruct *rb);
 void rb_slots_put(struct reconstruct *rb);
 void rb_slots_free(struct reconstruct *rb);

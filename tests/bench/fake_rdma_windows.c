@@ -38,7 +38,7 @@ void verbs_turn_end(struct verbs_turn *t)
 		abort();
 }
 
-bool verbs_windows_are_few(const struct xconn *x)
+bool verbs_has_its_share(const struct xconn *x)
 {
 	(void)x;
 	return false;
