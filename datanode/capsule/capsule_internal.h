@@ -4,8 +4,8 @@
 /**
  * capsule_internal - shared by capsule_link.c (a connection's messages), capsule_conn.c (acceptor),
  * capsule_write.c, capsule_read.c (its streams), capsule_view.c (what it lets its peer READ),
- * capsule_active.c (dialer), capsule_sink.c, capsule_source.c (what uses it) and capsule_port.c
- * (start and stop)
+ * capsule_active.c (dialer), capsule_sink.c, capsule_sink_send.c, capsule_source.c (what uses it)
+ * and capsule_port.c (start and stop)
  *
  * A *link* is one connection with its messages, whichever end this node is; the acceptor's end is a
  * capsule_conn, the dialer's a capsule_dial with its users. caps is the RDMA port of one reactor.

@@ -1,62 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The next node of a chain, or of a copy, by RDMA: it reads pieces from the slots that they landed
  * in here. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
-#include "datanode/block/sink.h"
-#include "datanode/capsule/capsule_internal.h"
+#include "datanode/capsule/capsule_sink_internal.h"
 #include "datanode/dtp/dtp_internal.h"
 
 #define SINK_CLOSE_NS (5 * NS_PER_S)   /* for CLOSED after CANCEL; then the connection goes */
 #define SINK_STORE_NS (300 * NS_PER_S) /* until a copy is on the disk of the node */
-
-enum capsule_sink_state {
-	CS_WAIT_CONNECT,   /* leaves when the connection is up or refused */
-	CS_WAIT_NEXT_NODE, /* OPEN_WRITE is sent; leaves on OPEN_REPLY */
-	CS_RUN,            /* pieces go, answers come; of a copy PULLED, and CLOSED at the end */
-	CS_BROKEN,         /* told the user; waits for close() */
-	CS_CLOSING,        /* waits for CLOSED or the end of the connection */
-	CS_STREAM,         /* no RDMA there: a stream sink does the work; leaves on its closed() */
-	CS_DONE,
-};
-
-struct flying { /* a piece that the next node has been told of */
-	struct list link;
-	struct piece *p;
-	int64_t seq;                    /* the engine's */
-	int64_t wire_seq;               /* of its last capsule; -1: a heartbeat, answered here */
-	bool sent;                      /* read out: the piece may be gone */
-	struct verbs_exposure shown[2]; /* of its data, of its CRCs; until sent */
-};
-
-struct capsule_sink {
-	struct rop rop;
-	struct piece_sink base;
-	struct engine_core *core;
-	struct capsule_user conn;
-	enum capsule_sink_state state;
-	struct sink_params params;
-	char hop[NET_TEXT_MAX];
-	uint64_t id;
-	uint32_t hops;     /* nodes behind us */
-	uint64_t read_ns;  /* for an answer */
-	uint64_t begun_ns; /* the hop is waited for since then */
-	bool copy;         /* node to node: no acks */
-	bool closing;
-	bool exists; /* the next node has (or may have) the stream */
-	int64_t next_seq, last_seq;
-	struct list queue, flying;
-	struct verbs_turn turn; /* to have windows for the next piece */
-	struct rtimer timer;
-	uint64_t deadline_ns;
-	struct piece_sink *inner;
-	struct sink_user proxy;
-	bool inner_closed;
-};
 
 static void sink_ready(struct capsule_sink *s)
 {
@@ -141,14 +95,37 @@ static void on_timer(struct rtimer *t)
 	sink_ready(s);
 }
 
+/* Slots of a chain are counted. Those of a copy are filled again as soon as they are sent: that is
+ * when the device has closed the windows on them. */
 static void piece_sent(struct capsule_sink *s, struct flying *f)
 {
-	if (f->sent)
+	verbs_cover(&f->shown[0], s->copy);
+	verbs_cover(&f->shown[1], s->copy);
+	if (f->sent || f->open)
 		return;
 	f->sent = true;
-	verbs_cover(&f->shown[0], false);
-	verbs_cover(&f->shown[1], false);
 	user_of(s)->sent(s->base.user, f->p);
+}
+
+/* Nothing more is said of it. */
+static void piece_over(struct capsule_sink *s, struct flying *f)
+{
+	piece_sent(s, f);
+	if (f->open)
+		return;
+	list_del(&f->link);
+	free(f);
+}
+
+void csink_window_closed(void *arg, int res)
+{
+	struct flying *f = arg;
+	struct capsule_sink *s = f->of;
+
+	if (res < 0 || --f->open) /* conn_gone() tells of what is lost */
+		return;
+	piece_over(s, f);
+	sink_ready(s);
 }
 
 /* Heartbeats are acknowledged when they are the oldest. */
@@ -174,11 +151,10 @@ static void on_pulled(struct capsule_sink *s, int64_t seq)
 
 		if (f->wire_seq > seq)
 			return;
-		piece_sent(s, f);
-		if (!s->copy)
-			continue;
-		list_del(&f->link); /* no ack will come */
-		free(f);
+		if (s->copy)
+			piece_over(s, f); /* no ack will come */
+		else
+			piece_sent(s, f);
 	}
 }
 
@@ -214,14 +190,8 @@ static void on_ack(struct capsule_sink *s, const struct capsule *m)
 
 static void drop_flying(struct capsule_sink *s)
 {
-	struct list *l;
-
-	while ((l = list_pop(&s->flying))) {
-		struct flying *f = container_of(l, struct flying, link);
-
-		piece_sent(s, f);
-		free(f);
-	}
+	list_for_each (l, &s->flying)
+		piece_over(s, container_of(l, struct flying, link));
 }
 
 /* Nothing has been sent: on by a stream. */
@@ -332,6 +302,8 @@ static void conn_gone(struct capsule_user *u)
 	struct capsule_sink *s = of_conn(u);
 
 	s->exists = false;
+	list_for_each (l, &s->flying)
+		container_of(l, struct flying, link)->open = 0;
 	drop_flying(s);
 	sink_ready(s);
 }
@@ -417,95 +389,6 @@ static void do_open(struct capsule_sink *s)
 	sink_deadline(s, answer_ns(s) - waited_ns(s));
 }
 
-/* Where the node may read a piece. */
-struct named {
-	struct xremote data, crcs;
-};
-
-static int show(struct capsule_peer_link *l, struct flying *f, uint32_t i, struct slot *slot,
-		uint32_t off, uint32_t len, struct xremote *ret)
-{
-	f->shown[i] = (struct verbs_exposure){
-		.slot = slot, .off = off, .len = len, .right = VERBS_PEER_READS};
-	return verbs_expose(l->xc, &f->shown[i], ret);
-}
-
-/* The whole piece, whatever capsules it takes, and its first @crcs CRCs. */
-static int show_piece(struct capsule_peer_link *l, struct flying *f, uint32_t crcs,
-		      struct named *ret)
-{
-	const struct piece *p = f->p;
-	int rc = 0;
-
-	if (p->len)
-		rc = show(l, f, 0, p->slot, p->slot_off, p->len, &ret->data);
-	if (!rc && crcs)
-		rc = show(l, f, 1, p->crc_slot, (uint32_t)(p->crcs - p->crc_slot->data), crcs * 4,
-			  &ret->crcs);
-	return rc;
-}
-
-static int send_write(struct capsule_sink *s, const struct piece *p, const struct named *at,
-		      uint32_t off, uint32_t len, struct capsule_bytes crc)
-{
-	struct capsule_peer_link *l = capsule_user_link(&s->conn);
-	struct capsule m = {
-		.type = CAPSULE_WRITE,
-		.request_id = s->id,
-		.flags = (uint16_t)((p->last ? CAPSULE_LAST : 0) |
-				    (p->sync && off + len == p->len ? CAPSULE_SYNC : 0)),
-		.write = {.seqno = s->next_seq,
-			  .offset = p->off + off,
-			  .data_len = len,
-			  .crc = crc},
-	};
-	int rc;
-
-	if (!l)
-		return -ECONNRESET;
-	if (len)
-		m.write.data = (struct capsule_mem){at->data.addr + off, at->data.rkey, len};
-	if (crc.len && !crc.p) /* by address, where the engine keeps them */
-		m.write.crc_mem = (struct capsule_mem){at->crcs.addr, at->crcs.rkey, crc.len};
-	rc = link_send(l, &m);
-	if (!rc)
-		s->next_seq++;
-	return rc;
-}
-
-/* The last CRC is not at its place for sure (see struct piece): a long list goes without it, and
- * the last chunk, when it is not whole, as a piece of its own. */
-static int send_piece(struct capsule_sink *s, struct flying *f)
-{
-	const struct piece *p = f->p;
-	const uint32_t bpc = s->params.bytes_per_crc, n = p->crc_count;
-	const uint32_t tail = n ? (uint32_t)((p->off + p->len) % bpc) : 0;
-	struct capsule_peer_link *l = capsule_user_link(&s->conn);
-	uint8_t crcs[VERBS_MESSAGE_MAX];
-	struct named at = {0};
-	bool fit;
-	int rc;
-
-	if (!l)
-		return -ECONNRESET;
-	fit = capsule_crc_fits(n * 4, l->xc->max_message);
-	rc = show_piece(l, f, fit ? 0 : tail ? n - 1 : n, &at);
-	if (rc < 0)
-		return rc;
-	if (!n)
-		return send_write(s, p, &at, 0, p->len, (struct capsule_bytes){NULL, 0});
-	if (fit) {
-		memcpy(crcs, p->crcs, (n - 1) * 4);
-		memcpy(crcs + (n - 1) * 4, p->edge, 4);
-		return send_write(s, p, &at, 0, p->len, (struct capsule_bytes){crcs, n * 4});
-	}
-	if (!tail)
-		return send_write(s, p, &at, 0, p->len, (struct capsule_bytes){NULL, n * 4});
-	rc = send_write(s, p, &at, 0, p->len - tail, (struct capsule_bytes){NULL, (n - 1) * 4});
-	return rc ? rc
-		  : send_write(s, p, &at, p->len - tail, tail, (struct capsule_bytes){p->edge, 4});
-}
-
 /* Are there windows for it? Else it waits in line. */
 static bool can_send(struct capsule_sink *s, const struct piece *p)
 {
@@ -529,7 +412,7 @@ static int send_flying(struct capsule_sink *s, struct flying *f)
 		piece_sent(s, f);
 		return 0;
 	}
-	rc = send_piece(s, f);
+	rc = csink_send_piece(s, f);
 	verbs_turn_end(&s->turn);
 	f->wire_seq = rc ? INT64_MAX : s->next_seq - 1;
 	if (f->p->last && !rc)
@@ -551,7 +434,7 @@ static void do_send(struct capsule_sink *s)
 		list_del(&p->link);
 		f = calloc(1, sizeof(*f));
 		if (f) {
-			*f = (struct flying){.p = p, .seq = p->seq, .wire_seq = -1};
+			*f = (struct flying){.p = p, .seq = p->seq, .wire_seq = -1, .of = s};
 			list_add_tail(&s->flying, &f->link);
 			rc = send_flying(s, f);
 		} else {
@@ -583,15 +466,17 @@ static void do_close(struct capsule_sink *s)
 	verbs_turn_end(&s->turn);
 	while ((p = list_pop(&s->queue)))
 		user_of(s)->sent(s->base.user, container_of(p, struct piece, link));
-	if (s->state < CS_CLOSING && s->exists && s->conn.dial) {
+	if (!s->exists)
+		drop_flying(s);
+	if (s->state < CS_CLOSING && (s->exists || !list_empty(&s->flying)) && s->conn.dial) {
 		l = capsule_user_link(&s->conn);
 		s->state = CS_CLOSING;
-		if (l)
+		if (l && s->exists)
 			(void)link_send(l, &m);
 		sink_deadline(s, SINK_CLOSE_NS);
 		reactor_timer_set(s->core->reactor, &s->timer, s->deadline_ns);
 	}
-	if (!s->exists)
+	if (!s->exists && list_empty(&s->flying))
 		s->state = CS_DONE;
 }
 
@@ -614,7 +499,6 @@ static void sink_free(struct rop *rop)
 {
 	struct capsule_sink *s = container_of(rop, struct capsule_sink, rop);
 
-	drop_flying(s);
 	verbs_turn_end(&s->turn);
 	capsule_user_leave(&s->conn);
 	reactor_timer_clear(s->core->reactor, &s->timer);

@@ -65,10 +65,11 @@ uint64_t capsule_user_id(struct capsule_user *u)
 	return ID;
 }
 
+static uint32_t hung_up;
 void capsule_user_hang_up(struct capsule_user *u, int rc)
 {
 	(void)u, (void)rc;
-	fail();
+	hung_up++;
 }
 
 int link_send(struct capsule_peer_link *l, const struct capsule *m)
@@ -89,6 +90,12 @@ int link_send(struct capsule_peer_link *l, const struct capsule *m)
 
 static struct verbs_exposure *shown[64]; /* those that are open */
 static uint32_t shown_count, shown_most = UINT32_MAX;
+static struct { /* covered, and not closed by the device */
+	void (*closed)(void *arg, int res);
+	void *arg;
+} closing[8];
+static uint32_t closing_count;
+static bool device_is_slow; /* it closes when a test says so */
 static bool has_share;
 static struct verbs_turn *waiting;
 
@@ -105,10 +112,15 @@ int verbs_expose(struct xconn *c, struct verbs_exposure *e, struct xremote *ret)
 
 void verbs_cover(struct verbs_exposure *e, bool now)
 {
-	(void)now;
 	if (!e->window)
 		return;
+	assert_true(now == (e->closed != NULL)); /* at once, if somebody waits for it */
 	e->window = NULL;
+	if (e->closed) {
+		assert_in_range(closing_count, 0, 7);
+		closing[closing_count].closed = e->closed;
+		closing[closing_count++].arg = e->arg;
+	}
 	for (uint32_t i = 0; i < shown_count; i++)
 		if (shown[i] == e)
 			shown[i] = shown[--shown_count];
@@ -254,7 +266,7 @@ static struct write_params write_params = {.targets = &target, .target_count = 1
 static uint8_t data[LONG_LEN], crcs[LONG_LEN / BPC * 4 + 4];
 static struct slot slot = {.data = data}, crc_slot = {.data = crcs};
 
-static void step(void)
+static void step_ready(void)
 {
 	while (ready) {
 		struct rop *op = ready;
@@ -265,6 +277,20 @@ static void step(void)
 		op->free(op);
 		ready = NULL;
 	}
+}
+
+static void device_closes_one(int res)
+{
+	closing_count--;
+	closing[closing_count].closed(closing[closing_count].arg, res);
+	step_ready();
+}
+
+static void step(void)
+{
+	step_ready();
+	while (closing_count && !device_is_slow)
+		device_closes_one(0);
 }
 
 static void answer(struct capsule m)
@@ -279,6 +305,14 @@ static void answer_closed(int status)
 	struct capsule m = {.type = CAPSULE_CLOSED};
 
 	m.closed.status = status;
+	answer(m);
+}
+
+static void answer_pulled(int64_t seq)
+{
+	struct capsule m = {.type = CAPSULE_PULLED};
+
+	m.pulled.seqno = seq;
 	answer(m);
 }
 
@@ -305,7 +339,7 @@ static void begin(bool copy)
 	memset(&user, 0, sizeof(user));
 	user.base.ops = &user_ops;
 	user.acked = -1;
-	sent_count = 0;
+	sent_count = hung_up = 0;
 	assert_int_equal(sink_open(&core, &p, &user.base, &user.sink), 0);
 	step();
 	m.open_reply.status = DT_SUCCESS;
@@ -477,6 +511,82 @@ static void the_node_may_read_a_piece_until_it_has_read_it(void **state)
 	assert_int_equal(shown_count, 0);
 }
 
+/* Who copies fills the slots again when they are sent. */
+static void slots_of_a_copy_are_back_when_their_windows_are_closed(void **state)
+{
+	struct piece p = piece_of(4, 0, LONG_LEN);
+
+	(void)state;
+	begin(true);
+	device_is_slow = true;
+	forward(&p);
+	assert_int_equal(shown_count, 2);
+	answer_pulled(sent[1].m.write.seqno);
+	assert_int_equal(shown_count, 0);
+	assert_int_equal(user.pieces_back, 0);
+	device_closes_one(0);
+	assert_int_equal(user.pieces_back, 0);
+	device_closes_one(0);
+	assert_int_equal(user.pieces_back, 1);
+	device_is_slow = false;
+	end();
+	assert_int_equal(user.pieces_back, 1);
+}
+
+static void a_copy_is_over_when_its_windows_are_closed(void **state)
+{
+	struct piece p = piece_of(0, 0, SHORT_LEN), last = {.seq = 1, .last = true};
+
+	(void)state;
+	list_init(&last.link);
+	begin(true);
+	device_is_slow = true;
+	forward(&p);
+	forward(&last);
+	answer_closed(DT_SUCCESS);
+	assert_true(user.broken && user.rc == 0); /* it is stored */
+	assert_int_equal(user.pieces_back, 1);    /* the last one has no bytes */
+	user.sink->ops->close(user.sink);
+	step();
+	assert_false(user.closed);
+	device_closes_one(0);
+	assert_int_equal(user.pieces_back, 2);
+	assert_true(user.closed);
+	device_is_slow = false;
+}
+
+/* The request that opens the window waits for a credit of the node, who gives none. */
+static void a_copy_does_not_wait_for_windows_for_ever(void **state)
+{
+	struct piece p = piece_of(0, 0, SHORT_LEN);
+
+	(void)state;
+	begin(true);
+	device_is_slow = true;
+	forward(&p);
+	answer_closed(DT_ERROR);
+	user.sink->ops->close(user.sink);
+	step();
+	assert_false(user.closed);
+	now_ns += 4 * NS_PER_S;
+	timer->fire(timer);
+	assert_int_equal(hung_up, 0);
+	now_ns += 2 * NS_PER_S;
+	timer->fire(timer);
+	assert_int_equal(hung_up, 1);
+	conn->ops->lost(conn, -ETIMEDOUT);
+	step();
+	assert_int_equal(user.pieces_back, 0); /* the device may read yet */
+	device_closes_one(-ETIMEDOUT);
+	assert_int_equal(user.pieces_back, 0);
+	conn->dial = NULL;
+	conn->ops->gone(conn);
+	step();
+	assert_int_equal(user.pieces_back, 1);
+	assert_true(user.closed);
+	device_is_slow = false;
+}
+
 static void a_piece_waits_its_turn_for_windows(void **state)
 {
 	struct piece p = piece_of(4, 0, SHORT_LEN), q = piece_of(5, SHORT_LEN, SHORT_LEN),
@@ -554,6 +664,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_node_may_read_a_piece_until_it_has_read_it),
+		cmocka_unit_test(slots_of_a_copy_are_back_when_their_windows_are_closed),
+		cmocka_unit_test(a_copy_is_over_when_its_windows_are_closed),
+		cmocka_unit_test(a_copy_does_not_wait_for_windows_for_ever),
 		cmocka_unit_test(a_piece_waits_its_turn_for_windows),
 		cmocka_unit_test(a_piece_does_not_wait_for_windows_for_ever),
 		cmocka_unit_test(a_hop_that_does_not_answer_is_blamed),
