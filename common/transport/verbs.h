@@ -161,8 +161,10 @@ int verbs_probe(struct err *err);
 uint32_t verbs_device_count(void);
 /** -ENODEV; -ENOMEM with RLIMIT_MEMLOCK named. */
 int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret, struct err *err);
-/** Connections must be closed; waits for the last of them inside, at most a few seconds. */
-void verbs_free(struct verbs *v);
+/** Connections must be closed; waits for the last of them inside, at most a few seconds. False: a
+ *  device does not let go. Slots that it has are not given back, and may be written to: the pool
+ *  stays as it is. Accepts NULL. */
+bool verbs_free(struct verbs *v);
 
 /** rdma_listen on @o->addr (the port of the TCP listener). max_conns is honoured. The first one of
  *  those that share a control thread listens, the others join it: of those that have receives left

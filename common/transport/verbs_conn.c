@@ -556,13 +556,13 @@ static bool drain_all(struct verbs *v)
 	return !is_busy(v);
 }
 
-void verbs_free(struct verbs *v)
+bool verbs_free(struct verbs *v)
 {
 	if (!v)
-		return;
+		return true;
 	verbs_unlisten(v);
 	if (!drain_all(v))
-		return; /* a device does not let go: better lost than written to */
+		return false; /* better lost than written to */
 	reactor_poller_del(v->reactor, &v->poller);
 	verbs_control_leave(v);
 	list_for_each (l, &v->devs) {
@@ -574,4 +574,5 @@ void verbs_free(struct verbs *v)
 	}
 	(void)close(v->poller.fd);
 	free(v);
+	return true;
 }

@@ -264,6 +264,22 @@ static void a_lost_connection_exposes_nothing(void **state)
 	assert_true(!e.window && s->slot->refs == 1);
 }
 
+/* The control thread is in the driver, and does not come back. */
+static void who_frees_verbs_hears_that_a_device_does_not_let_go(void **state)
+{
+	struct stage *s = *state;
+	struct verbs_exposure e = {.slot = s->slot, .len = 512};
+
+	list_init(&s->v->devs);
+	list_init(&s->control.verbs);
+	atomic_store(&s->v->load, 1);
+	(void)must_expose(s->c, &e);
+	turn(s);
+	assert_false(verbs_free(s->v));
+	assert_int_equal(s->slot->refs, 2);
+	vconn_exposed_end(s->c);
+}
+
 /* ---- devices without ---- */
 
 static int asked_for(struct stage *s, enum verbs_windows windows)
@@ -330,6 +346,7 @@ int main(void)
 		CASE(a_lost_connection_gives_back_when_its_queue_pair_is_gone),
 		CASE(what_completes_late_touches_nothing_that_is_revoked),
 		CASE(a_lost_connection_exposes_nothing),
+		CASE(who_frees_verbs_hears_that_a_device_does_not_let_go),
 		CASE(a_device_without_windows_is_used_or_not_as_is_said),
 	};
 

@@ -207,21 +207,23 @@ void capsule_close_all(struct engine_core *core)
 	capsule_dials_close(caps, false);
 }
 
-void capsule_free(struct engine_core *core)
+bool capsule_free(struct engine_core *core)
 {
 	struct capsule_port *caps = core->caps;
+	bool is_off;
 
 	if (!caps)
-		return;
+		return true;
 	capsule_hot_end(caps);
-	verbs_free(caps->verbs);
+	is_off = verbs_free(caps->verbs);
 	capsule_hot_free(caps);
 	capsule_dials_free(caps);
 	core->caps = NULL;
 	if (!list_empty(&caps->conns)) /* a disk does not answer, and its stream still knows us */
-		return;
-	if (!caps->landing || !pool_slots_out(caps->landing))
+		return is_off;
+	if (!caps->landing || (is_off && !pool_slots_out(caps->landing)))
 		pool_free(caps->landing);
 	rails_leave(caps);
 	free(caps);
+	return is_off;
 }

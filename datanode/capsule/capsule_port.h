@@ -24,8 +24,9 @@ int capsule_start(struct engine_core *core, const struct engine_core *first, str
 void capsule_stop(struct engine_core *core);
 /** Close every connection; they drain by themselves. */
 void capsule_close_all(struct engine_core *core);
-/** All connections gone, or it waits a few seconds for them. Accepts a core without caps. */
-void capsule_free(struct engine_core *core);
+/** All connections gone, or it waits a few seconds for them. Accepts a core without caps. False: a
+ *  device does not let go of the core's pool, see verbs_free(). */
+bool capsule_free(struct engine_core *core);
 /** Slots of 8 KiB that the receives of a core keep: dfs.rdma.receives, for each device. */
 int capsule_receive_slots(const struct engine_core *core, uint32_t *ret, struct err *err);
 

@@ -27,9 +27,11 @@ int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret,
 	return 0;
 }
 
-void verbs_free(struct verbs *v)
+static bool is_stuck;
+bool verbs_free(struct verbs *v)
 {
 	assert_ptr_equal(v, &some);
+	return !is_stuck;
 }
 
 int verbs_listen(struct verbs *v, const struct xlistener_opts *o, struct err *err)
@@ -145,7 +147,8 @@ static void starts(struct hot_copies *hot)
 	assert_int_equal(capsule_start(&core, &core, &err), 0);
 	assert_non_null(core.caps);
 	assert_true(seen.passive && seen.active);
-	capsule_free(&core);
+	/* whoever has the pool is told */
+	assert_int_equal(capsule_free(&core), !is_stuck);
 	conf_free(conf);
 }
 
@@ -165,11 +168,20 @@ static void where_nothing_may_be_cached_none_are_answered(void **state)
 	assert_int_equal(seen.accept_features, 0);
 }
 
+static void who_has_the_pool_hears_that_a_device_keeps_it(void **state)
+{
+	(void)state;
+	is_stuck = true;
+	starts(NULL);
+	is_stuck = false;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_dials_asks_for_no_reads_and_who_listens_answers_them),
 		cmocka_unit_test(where_nothing_may_be_cached_none_are_answered),
+		cmocka_unit_test(who_has_the_pool_hears_that_a_device_keeps_it),
 	};
 
 	return cmocka_run_group_tests_name("capsule_port", tests, NULL, NULL);

@@ -515,7 +515,8 @@ static int core_cancel(struct engine_core *core, void *arg)
 static int core_end(struct engine_core *core, void *arg)
 {
 	(void)arg;
-	capsule_free(core);
+	if (!capsule_free(core)) /* better lost than written to */
+		core->xfer->own_pool[core - core->xfer->cores] = false;
 	buffers_fini(core);
 	return 0;
 }

@@ -521,13 +521,13 @@ int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret,
 
 /* What its connections still have to hear is in the reactor's inbox, which may be run no more: the
  * programs that are counted end then. */
-void verbs_free(struct verbs *v)
+bool verbs_free(struct verbs *v)
 {
 	static struct verbs *left; /* no leak */
 	static struct request stop;
 
 	if (!v)
-		return;
+		return true;
 	verbs_unlisten(v);
 	stop.kind = STOP;
 	ring(v, &stop);
@@ -536,10 +536,11 @@ void verbs_free(struct verbs *v)
 	if (v->conns) {
 		v->next = left;
 		left = v;
-		return;
+		return true;
 	}
 	spares_fini(&v->requests);
 	free(v);
+	return true;
 }
 
 /* ---- what is the same of all ---- */

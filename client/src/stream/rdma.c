@@ -658,18 +658,20 @@ static void end_all_run(struct rtask *t)
 void rdma_free(struct rdma *r)
 {
 	struct rtask t;
+	bool is_off;
 
 	if (!r)
 		return;
 	rdma_run(r, &t, end_all_run);
 	stop_reactor(r);
 	rdma_memories_fini(r);
-	verbs_free(r->verbs);     /* no queue pair is left */
-	reactor_free(r->reactor); /* it knows their timers */
+	is_off = verbs_free(r->verbs); /* no queue pair is left */
+	reactor_free(r->reactor);      /* it knows their timers */
 	list_for_each (l, &r->quarantine)
 		rdma_quarantine_over(&container_of(l, struct quarantine, link)->timer);
 	rdma_bufs_fini(r);
-	pool_free(r->pool);
+	if (is_off) /* else it is better lost than written to */
+		pool_free(r->pool);
 	pthread_cond_destroy(&r->changed);
 	pthread_mutex_destroy(&r->bufs_lock);
 	pthread_mutex_destroy(&r->lock);

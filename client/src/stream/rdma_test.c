@@ -99,6 +99,23 @@ static void an_idle_connection_makes_room_for_another(void **state)
 	rdma_call_end(fs.rdma, &s.call);
 }
 
+/* It may write to them yet. */
+static void slots_that_a_device_has_stay_where_they_are(void **state)
+{
+	struct pool *pool = rdma_pool(fs.rdma);
+	struct slot *slot = pool_get(pool, SLOT_8K, POOL_READ);
+
+	(void)state;
+	verbs_is_stuck = true;
+	rdma_free(fs.rdma);
+	fs.rdma = NULL;
+	verbs_is_stuck = false;
+	slot->data[0] = 1;
+	assert_int_equal(pool_slots_out(pool), 1);
+	slot_put(slot);
+	pool_free(pool);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -106,6 +123,7 @@ int main(void)
 		t(nobody_waits_for_another_address_while_one_connection_stands),
 		t(a_call_is_told_of_a_loss_once),
 		t(an_idle_connection_makes_room_for_another),
+		t(slots_that_a_device_has_stay_where_they_are),
 	};
 
 	return cmocka_run_group_tests_name("rdma", tests, NULL, NULL);

@@ -194,7 +194,7 @@ static struct xconn conn = {.ops = &fake_ops, .max_message = CAPSULE_MAX_DEFAULT
 int __wrap_verbs_probe(struct err *err);
 int __wrap_verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret,
 		     struct err *err);
-void __wrap_verbs_free(struct verbs *v);
+bool __wrap_verbs_free(struct verbs *v);
 int __wrap_verbs_connect(struct verbs *v, const struct net_addr *to, uint64_t deadline_ns,
 			 struct xop *op, struct xconn **ret);
 const char *__wrap_verbs_reason(const struct xconn *c);
@@ -234,9 +234,11 @@ int __wrap_verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs
 	return 0;
 }
 
-void __wrap_verbs_free(struct verbs *v)
+static bool verbs_is_stuck; /* a device does not let go */
+bool __wrap_verbs_free(struct verbs *v)
 {
 	(void)v;
+	return !verbs_is_stuck;
 }
 
 static inline void refuse(struct rmsg *m)
