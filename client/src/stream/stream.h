@@ -169,8 +169,9 @@ int stream_tcp_checksum(struct dfs *fs, const struct read_setup *r, enum crc_typ
 bool stream_is_registered(struct dfs *fs, const void *p, size_t len);
 /** The registered memory that has all of it, in use until rdma_memory_put(); NULL: none. */
 struct rmem *stream_memory_get(struct dfs *fs, const void *p, size_t len);
-/** @what (a read, a write) waited in line for dfs.rdma.pool.wait in vain: -ENOBUFS. */
-int stream_no_buffers(const struct dfs *fs, const char *what, struct err *err);
+/** @what (a read, a write) waited in line for dfs.rdma.pool.wait in vain, for buffers or (@windows)
+ *  for memory windows on those that it has: -ENOBUFS. */
+int stream_no_buffers(const struct dfs *fs, const char *what, bool windows, struct err *err);
 /** An RDMA connection broke with @rc: is TCP to be tried with the same node? Not when RDMA alone
  *  will do, nor when the node was silent: another wait for it would be as long. */
 static inline bool stream_forgives(const struct dfs *fs, int rc)

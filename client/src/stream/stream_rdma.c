@@ -130,11 +130,11 @@ void rdma_pair_end(struct rdma_pair *p)
 	}
 }
 
-int stream_no_buffers(const struct dfs *fs, const char *what, struct err *err)
+int stream_no_buffers(const struct dfs *fs, const char *what, bool windows, struct err *err)
 {
 	err_set(err, -ENOBUFS,
-		"%s: all RDMA buffers of this process were in use for %u ms (dfs.rdma.pool.wait)",
-		what, fs->set.rdma_wait_ms);
+		"%s: all RDMA %s of this process were in use for %u ms (dfs.rdma.pool.wait)", what,
+		windows ? "memory windows" : "buffers", fs->set.rdma_wait_ms);
 	return err_cure(err, "use fewer files at a time, or set dfs.client.rdma=auto to allow TCP");
 }
 

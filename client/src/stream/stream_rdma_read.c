@@ -133,16 +133,20 @@ static int verify(struct rdma_r *r, struct rslot *s, struct err *err)
 }
 
 /* Why no answer will come. */
-static int no_answer(const struct rdma_r *r, struct err *err)
+static int no_answer(struct rdma_r *r, struct err *err)
 {
-	if (r->m.lost == -ENOBUFS)
-		return stream_no_buffers(r->fs, "a read", err);
+	bool waited, windows;
+
+	pthread_mutex_lock(&r->m.lock);
+	waited = r->m.lost ? r->m.lost == -ENOBUFS : r->waits;
+	windows = r->for_windows;
+	pthread_mutex_unlock(&r->m.lock);
+	if (waited)
+		return stream_no_buffers(r->fs, "a read", windows, err);
 	if (r->m.lost) {
 		err_set(err, r->m.lost, "data node %s by RDMA: %s", r->peer, r->m.why);
 		return stream_broke(r->fs, r->peer, err) ? -ENOBUFS : r->m.lost;
 	}
-	if (r->waits)
-		return stream_no_buffers(r->fs, "a read", err);
 	return err_set(err, -ETIMEDOUT, "data node %s does not answer a read", r->peer);
 }
 

@@ -73,7 +73,8 @@ struct rdma_r {
 	bool stop_posted; /* and stop_msg */
 	/* since when it is to come to rest and does not; 0: it need not */
 	uint64_t stop_ns;
-	bool waits; /* in line for slots */
+	bool waits;       /* in line: for slots, */
+	bool for_windows; /* or, having those, for memory windows */
 	/* [R] */
 	uint64_t end, asked;  /* of the range; next byte to ask for */
 	uint32_t next, freed; /* requests below `freed` have given their slots back */
@@ -87,7 +88,6 @@ struct rdma_r {
 	struct verbs_window *wanted_window; /* which has one of these, or takes a slot for data */
 	uint64_t wanted_end;                /* of the former */
 	struct verbs_turn turn;             /* to have memory windows for its slots */
-	bool in_line;                       /* it waits for that */
 	struct rtimer wait_over;
 	struct rholder holder;
 	struct rop rop;                /* ask_more() */
@@ -99,6 +99,18 @@ struct rdma_r {
 static inline struct rslot *slot_of(struct rdma_r *r, uint32_t number)
 {
 	return &r->slot[number % READ_SLOTS];
+}
+
+/* Bytes of the whole chunks that [@at, @end) is in. */
+static inline uint64_t whole_chunks(const struct rdma_r *r, uint64_t at, uint64_t end)
+{
+	return (end + r->bpc - 1) / r->bpc * r->bpc - at / r->bpc * r->bpc;
+}
+
+/* So much of @piece that its CRCs have room in a slot. */
+static inline uint32_t with_crcs(const struct rdma_r *r, uint32_t piece)
+{
+	return piece / r->bpc > RDMA_BUF_BYTES / 4 ? RDMA_BUF_BYTES / 4 : piece;
 }
 
 struct r_task {

@@ -195,23 +195,25 @@ static void r_on_capsule(struct rcall *c, const struct capsule *m)
 		rdma_r_settle(s);
 }
 
-/* What the next request was to have. */
-static void unplan(struct rdma_r *r)
-{
-	rdma_pair_end(&r->wanted);
-	verbs_turn_end(&r->turn);
-	r->in_line = false;
-	if (r->wanted_window)
-		verbs_window_put(r->wanted_window);
-	r->wanted_window = NULL;
-}
-
 static void end_wait(struct rdma_r *r)
 {
+	if (!r->waits)
+		return;
 	reactor_timer_clear(rdma_reactor(r->rdma), &r->wait_over);
 	pthread_mutex_lock(&r->m.lock);
 	r->waits = false;
 	pthread_mutex_unlock(&r->m.lock);
+}
+
+/* What the next request was to have, or waits for. */
+static void unplan(struct rdma_r *r)
+{
+	end_wait(r);
+	rdma_pair_end(&r->wanted);
+	verbs_turn_end(&r->turn);
+	if (r->wanted_window)
+		verbs_window_put(r->wanted_window);
+	r->wanted_window = NULL;
 }
 
 static void r_on_lost(struct rcall *c, int rc, const char *why)
@@ -223,7 +225,6 @@ static void r_on_lost(struct rcall *c, int rc, const char *why)
 		verbs_window_revoke(s->window);
 	s->window = NULL;
 	unplan(r); /* its window goes with the connection, too */
-	end_wait(r);
 	meeting_lost(&r->m, rc, why);
 	look_again(r);
 }
@@ -332,18 +333,6 @@ static void send_request(struct rslot *s)
 
 /* ---- slots for a request ---- */
 
-/* Bytes of the whole chunks that [@at, @end) is in. */
-static uint64_t whole_chunks(const struct rdma_r *r, uint64_t at, uint64_t end)
-{
-	return (end + r->bpc - 1) / r->bpc * r->bpc - at / r->bpc * r->bpc;
-}
-
-/* So much of @piece that its CRCs have room in a slot. */
-static uint32_t with_crcs(const struct rdma_r *r, uint32_t piece)
-{
-	return piece / r->bpc > RDMA_BUF_BYTES / 4 ? RDMA_BUF_BYTES / 4 : piece;
-}
-
 /* Where the next request ends whose data go to the caller's memory; 0: they cannot. The node moves
  * whole chunks: those that are wanted in part have no room there. */
 static uint64_t direct_end(const struct rdma_r *r)
@@ -449,6 +438,7 @@ static void take_memory(struct rslot *s)
 	struct rdma_r *r = s->r;
 	const bool direct = r->wanted_window;
 
+	(void)rdma_pair_fetch(&r->wanted);
 	s->window = r->wanted_window;
 	r->wanted_window = NULL;
 	s->data = direct ? NULL : r->wanted.slot[0];
@@ -492,31 +482,56 @@ static void on_wait_over(struct rtimer *t)
 {
 	struct rdma_r *r = container_of(t, struct rdma_r, wait_over);
 
-	if (r->wanted.granted || (r->in_line && r->turn.has))
-		return;
+	if (r->wanted.granted && rdma_turn_take(&r->slot[0].call, &r->turn))
+		return; /* r_step() is about to ask */
 	unplan(r);
-	end_wait(r);
 	meeting_lost(&r->m, -ENOBUFS, "no buffer in time");
 }
 
-static void begin_wait(struct rdma_r *r)
+/* The time for slots and then for windows is one. */
+static void begin_wait(struct rdma_r *r, bool for_windows)
 {
+	const bool begins = !r->waits;
+
 	pthread_mutex_lock(&r->m.lock);
 	r->waits = true;
+	r->for_windows = for_windows;
 	pthread_mutex_unlock(&r->m.lock);
-	reactor_timer_set(rdma_reactor(r->rdma), &r->wait_over,
-			  clock_mono_ns() + rdma_wait_ns(r->fs));
+	if (begins)
+		reactor_timer_set(rdma_reactor(r->rdma), &r->wait_over,
+				  clock_mono_ns() + rdma_wait_ns(r->fs));
 }
 
-/* Is it this one's turn to have windows? Else it waits in line for them, if it is to. */
-static bool is_its_turn(struct rdma_r *r, bool wait)
+/* True: there are some for the next request. Else it waits in line for them, if it is to. */
+static bool get_slots(struct rdma_r *r, bool wait)
+{
+	struct pool_ask *ask = &r->wanted.ask;
+
+	if (r->wanted.granted || pool_is_waiting(ask))
+		return r->wanted.granted;
+	plan(r);
+	r->wanted.granted = pool_take(rdma_pool(r->rdma), ask);
+	if (r->wanted.granted)
+		return true;
+	if (wait) {
+		begin_wait(r, false);
+		pool_wait(rdma_pool(r->rdma), ask);
+	} else {
+		unplan(r);
+	}
+	return r->wanted.granted;
+}
+
+/* Likewise: is it this one's turn to have windows? */
+static bool get_windows(struct rdma_r *r, bool wait)
 {
 	if (rdma_turn_take(&r->slot[0].call, &r->turn))
 		return true;
 	if (wait) {
-		r->in_line = true;
+		begin_wait(r, true);
 		rdma_turn_wait(&r->slot[0].call, &r->turn);
-		begin_wait(r);
+	} else {
+		unplan(r);
 	}
 	return false;
 }
@@ -527,42 +542,26 @@ static bool can_ask(struct rdma_r *r)
 	bool can;
 
 	pthread_mutex_lock(&r->m.lock);
-	can = !r->m.lost && !r->parked && !r->waits && rdma_capsule_max(&r->slot[0].call) > 0;
+	can = !r->m.lost && !r->parked && rdma_capsule_max(&r->slot[0].call) > 0;
 	pthread_mutex_unlock(&r->m.lock);
 	return can && !r->closed && !r->dropping && r->asked < r->end &&
 	       r->next - r->freed < READ_SLOTS && !slot_of(r, r->next)->send.busy;
 }
 
-/* As many requests as there are slots for. Only who has none waits in line: for windows, then for
- * slots. */
+/* As many requests as there is memory for. Only who has none waits in line: for slots, and when it
+ * has them for windows, as writers do. Else windows would lie idle for those who wait for slots. */
 static void ask_more(struct rdma_r *r, bool wait)
 {
-	if (!r->closed && rdma_pair_fetch(&r->wanted)) {
-		end_wait(r);
-		make_request(r);
-	}
-	if (r->in_line && r->turn.has) {
-		r->in_line = false;
-		end_wait(r);
-	}
 	while (can_ask(r)) {
 		const bool waits = wait && r->next == r->freed;
 
-		if (!is_its_turn(r, waits))
+		if (!get_slots(r, waits) || !get_windows(r, waits))
 			return;
-		plan(r);
-		if (pool_take(rdma_pool(r->rdma), &r->wanted.ask)) {
-			make_request(r);
-			continue;
-		}
-		if (waits) {
-			begin_wait(r);
-			pool_wait(rdma_pool(r->rdma), &r->wanted.ask);
-		} else {
-			unplan(r);
-		}
-		return;
+		end_wait(r);
+		make_request(r);
 	}
+	if (r->waits) /* for what may not be asked now */
+		unplan(r);
 }
 
 static bool r_step(struct rop *op)
@@ -613,7 +612,6 @@ void rdma_r_release_run(struct rtask *t)
 
 	r->closed = true;
 	rdma_holder_remove(&r->holder);
-	reactor_timer_clear(rdma_reactor(r->rdma), &r->wait_over);
 	unplan(r);
 	for (uint32_t i = 0; i < READ_SLOTS; i++) {
 		struct rslot *s = &r->slot[i];

@@ -148,6 +148,7 @@ static void a_wait_ends_with_a_sentence(void **state)
 	for (unsigned i = 0; i < MANY; i++)
 		stream[i] = must_open(i * SMALL, SMALL);
 	assert_int_equal(stream_rdma.read(stream[MANY - 1], buf, sizeof(buf), &err), -ENOBUFS);
+	assert_non_null(strstr(err.text, "buffers"));
 	assert_non_null(strstr(err.text, "dfs.rdma.pool.wait"));
 	fs.set.rdma = RDMA_AUTO; /* TCP does as well */
 	assert_int_equal(try_open(0, SMALL, &s, &err), -ENOLINK);
@@ -189,9 +190,79 @@ static void reads_that_find_no_window_wait_in_line_and_not_for_ever(void **state
 	fs.set.rdma_wait_ms = 50;
 	s = must_open(0, SMALL);
 	assert_int_equal(stream_rdma.read(s, buf, sizeof(buf), &err), -ENOBUFS);
+	assert_non_null(strstr(err.text, "memory windows"));
 	stream_rdma.close_read(s);
 	fs.set.rdma = RDMA_AUTO; /* TCP does as well */
 	assert_int_equal(try_open(0, SMALL, &s, &err), -ENOLINK);
+}
+
+/* Slots of the class that short reads take. */
+static struct slot *hoard[1024];
+static uint32_t hoarded;
+
+static void hoard_run(struct rtask *t)
+{
+	static const enum slot_class cls[] = {SLOT_8K, SLOT_64K, SLOT_1M};
+
+	for (unsigned i = 0; i < 3; i++)
+		while ((hoard[hoarded] = pool_get(rdma_pool(t->rdma), cls[i], POOL_READ)))
+			assert_true(++hoarded < 1024);
+}
+
+static void give_back_run(struct rtask *t)
+{
+	(void)t;
+	while (hoarded)
+		slot_put(hoard[--hoarded]);
+}
+
+/* Else all windows would lie idle, and what needs one would queue behind those who wait. */
+static void who_waits_for_slots_has_no_window(void **state)
+{
+	struct rtask t;
+
+	(void)state;
+	rdma_run(fs.rdma, &t, hoard_run);
+	for (unsigned i = 0; i < 8; i++)
+		stream[i] = must_open(i * SMALL, SMALL);
+	assert_int_equal(reserved, 0);
+	windows_there = 7;
+	node_answer();
+	rdma_run(fs.rdma, &t, give_back_run);
+	for (unsigned i = 0; i < 8; i++) {
+		must_read(stream[i], i * SMALL, SMALL);
+		stream_rdma.close_read(stream[i]);
+	}
+}
+
+static void wait_for_windows_run(struct rtask *t)
+{
+	(void)t;
+	windows_there = SHOWN_MOST;
+	serve_line();
+}
+
+/* What it has in line is for others while its caller is away. */
+static void who_may_not_ask_keeps_nothing(void **state)
+{
+	const uint32_t before = slots_out();
+	struct rdma_r *r;
+	struct rtask t;
+
+	(void)state;
+	windows_there = 0;
+	stream[0] = must_open(SMALL, SMALL);
+	r = container_of(stream[0], struct rdma_r, base);
+	assert_int_equal(slots_out(), before + 1);
+	pthread_mutex_lock(&r->m.lock);
+	r->parked = true; /* as r_stop() does when a capsule of before is yet on its way */
+	pthread_mutex_unlock(&r->m.lock);
+	rdma_run(fs.rdma, &t, wait_for_windows_run);
+	assert_int_equal(slots_out(), before);
+	assert_int_equal(reserved, 0);
+	node_answer();
+	must_read(stream[0], SMALL, SMALL);
+	stream_rdma.close_read(stream[0]);
 }
 
 static void chunks_may_be_of_any_length(void **state)
@@ -539,6 +610,8 @@ int main(void)
 		t(a_wait_ends_with_a_sentence),
 		t(a_small_read_shows_one_slot_by_one_window),
 		t(reads_that_find_no_window_wait_in_line_and_not_for_ever),
+		t(who_waits_for_slots_has_no_window),
+		t(who_may_not_ask_keeps_nothing),
 		t(chunks_may_be_of_any_length),
 		t(answers_that_nobody_asked_for_change_nothing),
 		t(an_answer_that_does_not_fit_the_memory_of_its_read_is_refused),

@@ -268,7 +268,7 @@ int pipeline_waited(struct pipeline *p, bool want_send, struct err *err)
 	if (clock_mono_ns() < give_up_ns(p))
 		return want_send || p->ws->ops->keeps_alive ? 0 : queue_heartbeat(p, err);
 	if (is_in_line(p))
-		return stream_no_buffers(p->fs, "a write", err);
+		return stream_no_buffers(p->fs, "a write", false, err);
 	return err_set(err, -ETIMEDOUT, "the pipeline has not moved for %llu s",
 		       (unsigned long long)(patience_ns(p) / NS_PER_S));
 }
