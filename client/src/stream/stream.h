@@ -18,6 +18,7 @@
  * Source: hdfs-wire 5.4, 5.5, 5.6.
  */
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -36,6 +37,9 @@ struct wstream {
 	const struct block_stream *ops;
 	/* set by send(): it waits for memory of this process, which is no node's fault */
 	bool in_line;
+	/* until when its oldest packet that is not acknowledged waited for memory windows;
+	 * UINT64_MAX: it does. The transport's thread writes it */
+	_Atomic uint64_t held_until_ns;
 	/* its connection broke, and TCP does as well: stream_broke() */
 	bool broke;
 	/* what the first nodes have said to sync_later: deferred_sync.h */

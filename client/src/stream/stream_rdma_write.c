@@ -137,6 +137,7 @@ static void w_on_shut(struct xop *op, int res)
 	retire(w);
 	meeting_ring(&w->m);
 	pthread_mutex_unlock(&w->m.lock);
+	rdma_w_note_line(w);
 }
 
 /* What the node is done with. Not under the lock: it may be done at once. */
@@ -171,6 +172,7 @@ static void w_on_capsule(struct rcall *c, const struct capsule *m)
 	}
 	meeting_ring(&w->m);
 	pthread_mutex_unlock(&w->m.lock);
+	rdma_w_note_line(w);
 	shut_windows(w);
 }
 
@@ -359,6 +361,7 @@ int rdma_w_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 	int rc = 0;
 
 	pthread_mutex_lock(&w->m.lock);
+	w->line_changed = false;
 	if (w->ack_tail != w->ack_head) {
 		*ret = w->ack[w->ack_tail++ % ACKS_MAX];
 		rc = 1;
@@ -377,7 +380,7 @@ int rdma_w_next_ack(struct wstream *ws, struct ack *ret, struct err *err)
 
 static bool has_ack(const struct rdma_w *w)
 {
-	return w->closed || w->acks_short || w->ack_tail != w->ack_head;
+	return w->closed || w->acks_short || w->line_changed || w->ack_tail != w->ack_head;
 }
 
 static bool has_ack_or_room(const struct rdma_w *w)

@@ -60,7 +60,8 @@ struct rdma_w {
 	struct meeting m;
 	/* under m.lock */
 	bool opened, closed;
-	bool finished; /* the last packet is acknowledged: the node's stream is over */
+	bool line_changed; /* held_until_ns: the caller looks again how long to wait */
+	bool finished;     /* the last packet is acknowledged: the node's stream is over */
 	int open_status;
 	char bad_link[NET_TEXT_MAX];
 	char text[256];
@@ -100,6 +101,8 @@ struct rdma_w {
 void rdma_w_send_run(struct rmsg *msg);
 /** [R] What is posted, as far as there are memory windows for it. */
 void rdma_w_send_posted(struct rdma_w *w);
+/** [R] Packets were sent, acknowledged, or not: sets base.held_until_ns. Not with the lock held. */
+void rdma_w_note_line(struct rdma_w *w);
 /** [R] The node does not read it any more. Harmless; also with the lock held. */
 void rdma_w_cover(struct wslot *s);
 

@@ -4,6 +4,7 @@
  * What lies in slots is shown to the node by memory windows of the slots, what lies in registered
  * memory of the caller by a window of that (verbs.h). CRCs lie in a slot in either case. */
 #include "client/src/stream/stream_rdma_write_internal.h"
+#include "common/base/clock.h"
 
 static void buf_closed(void *arg, int res)
 {
@@ -110,7 +111,27 @@ static void send_one(struct wslot *s, uint32_t max)
 		meeting_lost(&s->w->m, rc, "a packet cannot be put into a capsule");
 }
 
-void rdma_w_send_posted(struct rdma_w *w)
+/* The node has none of the packets: its silence means nothing. */
+static bool is_held(const struct rdma_w *w)
+{
+	return w->unsent && w->turn.on && !w->turn.has && w->to_send == w->oldest;
+}
+
+void rdma_w_note_line(struct rdma_w *w)
+{
+	const bool held = is_held(w), was = atomic_load(&w->base.held_until_ns) == UINT64_MAX;
+
+	if (held == was)
+		return;
+	atomic_store(&w->base.held_until_ns, held ? UINT64_MAX : clock_mono_ns());
+	pthread_mutex_lock(&w->m.lock);
+	w->line_changed = true;
+	meeting_ring(&w->m);
+	pthread_mutex_unlock(&w->m.lock);
+}
+
+/* In their order. */
+static void send_some(struct rdma_w *w)
 {
 	while (w->unsent && !w->ending) {
 		struct wslot *s = &w->slot[w->to_send];
@@ -118,7 +139,7 @@ void rdma_w_send_posted(struct rdma_w *w)
 
 		if (max && shows_slots(s, max) && !rdma_turn_take(&w->call, &w->turn)) {
 			rdma_turn_wait(&w->call, &w->turn);
-			return; /* in their order */
+			return;
 		}
 		w->unsent--;
 		w->to_send = (w->to_send + 1) % WRITE_DEPTH;
@@ -126,6 +147,12 @@ void rdma_w_send_posted(struct rdma_w *w)
 			send_one(s, max);
 		verbs_turn_end(&w->turn);
 	}
+}
+
+void rdma_w_send_posted(struct rdma_w *w)
+{
+	send_some(w);
+	rdma_w_note_line(w);
 }
 
 void rdma_w_send_run(struct rmsg *msg)

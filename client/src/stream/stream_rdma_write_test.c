@@ -307,6 +307,96 @@ static void a_write_that_gets_no_buffer_fails_and_goes_on_later(void **state)
 	pipeline_fini(&p);
 }
 
+static void windows_run(struct rtask *t)
+{
+	(void)t;
+	windows_there = SHOWN_MOST;
+	serve_line();
+}
+
+static void nothing_run(struct rtask *t)
+{
+	(void)t;
+}
+
+static void slow_run(struct rmsg *m)
+{
+	(void)m;
+	(void)poll(NULL, 0, 100);
+}
+
+/* The node has nothing to do before it is sent, and its time begins then. */
+static void a_packet_that_gets_no_window_blames_no_node(void **state)
+{
+	static Hd__LocatedBlockProto lb = HD__LOCATED_BLOCK_PROTO__INIT;
+	const uint64_t began = clock_mono_ns();
+	struct loan *loan = loan_new(lent, NULL);
+	struct err err = ERR_INIT;
+	struct rmsg slow = {.fn = slow_run};
+	struct pipeline p;
+	struct rtask t;
+	int bad, rc;
+
+	(void)state;
+	windows_there = 0;
+	fs.set.rdma_wait_ms = 50;
+	pipeline_init(&p, &fs, CRC_CRC32C, 512);
+	p.lb = &lb;
+	assert_int_equal(try_open_write(&p.ws, &err), 0);
+	p.progress_ns = clock_mono_ns();
+	pipeline_queue(&p, pipeline_lend_packet(&p, 0, block, MI, loan));
+	assert_int_equal(pipeline_pump(&p, &bad, &err), 1);
+	rdma_run(fs.rdma, &t, nothing_run); /* it has its slots */
+	reactor_post(rdma_reactor(fs.rdma), &slow);
+	while ((rc = pipeline_pump(&p, &bad, &err)) >= 0 &&
+	       (rc = pipeline_wait(&p, rc > 0, &err)) == 0)
+		;
+	assert_int_equal(rc, -ENOBUFS);
+	assert_true(pipeline_is_dry(&p, rc));
+	assert_non_null(strstr(err.text, "memory windows"));
+	assert_true(clock_mono_ns() < began + 10 * NS_PER_S);
+	err_reset(&err);
+	fs.set.rdma_wait_ms = fs.set.socket_timeout_ms = 20000;
+	p.progress_ns = clock_mono_ns() - 25 * NS_PER_S;
+	rdma_run(fs.rdma, &t, windows_run);
+	while (atomic_load(&p.ws->held_until_ns) == UINT64_MAX)
+		(void)poll(NULL, 0, 1);
+	assert_int_equal(pipeline_waited(&p, false, &err), 0);
+	node_answer();
+	while ((rc = pipeline_pump(&p, &bad, &err)) >= 0 && pipeline_in_flight(&p))
+		(void)pipeline_wait(&p, rc > 0, &err);
+	assert_int_equal(p.acked_end, MI);
+	loan_put(loan);
+	p.lb = NULL;
+	pipeline_fini(&p);
+}
+
+static bool is_held(unsigned i)
+{
+	struct rtask t;
+
+	rdma_run(fs.rdma, &t, nothing_run); /* behind what it has heard */
+	return atomic_load(&writer[i]->held_until_ns) == UINT64_MAX;
+}
+
+static void behind_what_a_node_has_its_silence_counts(void **state)
+{
+	(void)state;
+	windows_there = VERBS_EXPOSURES;
+	closes_late = true;
+	open_writer(0);
+	must_send(0, 0, MI);
+	must_send(0, MI, MI);
+	assert_false(is_held(0));
+	node_answer();
+	take_acks(0, true);
+	assert_true(is_held(0));
+	close_late();
+	take_acks(0, true);
+	assert_false(is_held(0));
+	close_writers(0, 1);
+}
+
 /* There is memory all the same: what is short is of another size. */
 static void a_write_that_is_to_go_by_tcp_does(void **state)
 {
@@ -498,6 +588,8 @@ int main(void)
 		t(small_packets_take_small_buffers),
 		t(a_buffer_that_is_not_fetched_goes_to_the_next),
 		t(a_write_that_gets_no_buffer_fails_and_goes_on_later),
+		t(a_packet_that_gets_no_window_blames_no_node),
+		t(behind_what_a_node_has_its_silence_counts),
 		t(a_write_that_is_to_go_by_tcp_does),
 		t(a_write_that_is_given_up_leaves_no_buffer_behind),
 		t(an_ack_for_fewer_nodes_acknowledges_nothing),

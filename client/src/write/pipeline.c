@@ -236,23 +236,35 @@ uint64_t pipeline_beat_ns(const struct pipeline *p)
 	return p->ws->ops->keeps_alive ? UINT64_MAX : p->sent_ns + housekeeper_beat_ns(p->fs);
 }
 
-/* It waits for memory of this process, and for no node. */
-static bool is_in_line(const struct pipeline *p)
+/* Whom it waits for: memory of this process (and no node has anything to do), or the nodes. */
+struct patience {
+	bool in_line, for_windows;
+	uint64_t give_up_ns;
+};
+
+static uint64_t later(uint64_t a, uint64_t b)
 {
-	return p->ws->in_line && list_empty(&p->unacked);
+	return a > b ? a : b;
 }
 
-static uint64_t give_up_ns(const struct pipeline *p)
+static struct patience patience(const struct pipeline *p)
 {
-	if (!is_in_line(p))
-		return p->progress_ns + patience_ns(p);
-	return (p->in_line_since_ns > p->progress_ns ? p->in_line_since_ns : p->progress_ns) +
-	       p->fs->set.rdma_wait_ms * NS_PER_MS;
+	const uint64_t held_until_ns = atomic_load(&p->ws->held_until_ns);
+	const uint64_t line_ns = p->fs->set.rdma_wait_ms * NS_PER_MS;
+
+	if (held_until_ns == UINT64_MAX)
+		return (struct patience){true, true, p->progress_ns + line_ns};
+	if (p->ws->in_line && list_empty(&p->unacked))
+		return (struct patience){true, false,
+					 later(p->in_line_since_ns, p->progress_ns) + line_ns};
+	/* what was held came to the node no sooner */
+	return (struct patience){.give_up_ns =
+					 later(p->progress_ns, held_until_ns) + patience_ns(p)};
 }
 
 uint64_t pipeline_wait_deadline(const struct pipeline *p, bool want_send)
 {
-	const uint64_t give_up = give_up_ns(p);
+	const uint64_t give_up = patience(p).give_up_ns;
 	const uint64_t beat = pipeline_beat_ns(p);
 
 	if (p->opening)
@@ -263,12 +275,17 @@ uint64_t pipeline_wait_deadline(const struct pipeline *p, bool want_send)
 
 int pipeline_waited(struct pipeline *p, bool want_send, struct err *err)
 {
+	struct patience has;
+
 	if (p->opening)
 		return 0;
-	if (clock_mono_ns() < give_up_ns(p))
+	has = patience(p);
+	if (clock_mono_ns() < has.give_up_ns)
 		return want_send || p->ws->ops->keeps_alive ? 0 : queue_heartbeat(p, err);
-	if (is_in_line(p))
-		return stream_no_buffers(p->fs, "a write", false, err);
+	if (has.in_line) {
+		p->ws->in_line = true; /* pipeline_is_dry() */
+		return stream_no_buffers(p->fs, "a write", has.for_windows, err);
+	}
 	return err_set(err, -ETIMEDOUT, "the pipeline has not moved for %llu s",
 		       (unsigned long long)(patience_ns(p) / NS_PER_S));
 }

@@ -87,7 +87,7 @@ static inline bool pipeline_in_flight(const struct pipeline *p)
 	return !list_empty(&p->queue) || !list_empty(&p->unacked);
 }
 
-/** Is @rc of pipeline_wait() about memory of this process? */
+/** Is @rc of pipeline_wait() about memory of this process, or its memory windows? */
 static inline bool pipeline_is_dry(const struct pipeline *p, int rc)
 {
 	return rc == -ENOBUFS && p->ws && p->ws->in_line;
@@ -111,9 +111,10 @@ static inline bool pipeline_is_busy(const struct pipeline *p)
  *  -errno and the node to blame. What the housekeeper found is told here, too. */
 int pipeline_pump(struct pipeline *p, int *ret_bad, struct err *err);
 /** Wait until something can move; meanwhile the nodes get signs of life. -ETIMEDOUT when nothing
- *  has moved for too long. -ENOBUFS (see pipeline_is_dry()): nothing is under way, and for
- *  dfs.rdma.pool.wait there was no memory of this process for the next packet. No node has failed
- *  then, the packets and the stream are as they were, and a later pipeline_wait() begins anew. */
+ *  has moved for too long. -ENOBUFS (see pipeline_is_dry()): no node has anything to do, and for
+ *  dfs.rdma.pool.wait there was no memory of this process for the next packet, or no window by
+ *  which the node would read it. No node has failed then, the packets and the stream are as they
+ *  were, and a later pipeline_wait() begins anew. */
 int pipeline_wait(struct pipeline *p, bool want_send, struct err *err);
 /** When a heartbeat is due; UINT64_MAX: never, the stream's connection keeps the nodes informed. */
 uint64_t pipeline_beat_ns(const struct pipeline *p);
