@@ -189,7 +189,7 @@ bool vdev_is_over(struct vdev *d)
 		return false;
 	pthread_mutex_lock(&k->lock);
 	/* who asks for a broken one gets none, so it is not used again */
-	over = !d->users && !d->events && !d->rx_is_coming;
+	over = !d->users && !d->events && !vdev_is_coming(d);
 	if (over) {
 		d->over = true;
 		control_wake(k);

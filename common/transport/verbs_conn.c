@@ -355,6 +355,8 @@ static void dev_event(struct vdev *d, uint32_t events)
 		if (rc < 0)
 			vdev_mail(d, DEV_FAILED); /* the next connection tries again */
 	}
+	if (events & DEV_WINDOWS)
+		vwindows_join(d);
 	if (events & DEV_RECEIVES)
 		vdev_chunk_join(d);
 	if (events & DEV_SRQ_LIMIT) {
@@ -526,7 +528,7 @@ int verbs_new(struct reactor *r, const struct verbs_opts *o, struct verbs **ret,
 static bool is_busy(const struct verbs *v)
 {
 	list_for_each (l, &v->devs)
-		if (container_of(l, struct vdev, link)->rx_is_coming)
+		if (vdev_is_coming(container_of(l, struct vdev, link)))
 			return true;
 	return v->closing_devs || atomic_load(&v->load);
 }

@@ -231,7 +231,8 @@ static void do_all(struct verbs_control *k)
 			todo = c->todo;
 			c->todo = 0;
 		}
-		more |= l || chunk || !list_empty(&k->revoked) || !list_empty(&k->memories);
+		more |= l || chunk || !list_empty(&k->revoked) || !list_empty(&k->memories) ||
+			k->windows_asked;
 		k->woken = more;
 		pthread_mutex_unlock(&k->lock);
 		if (chunk)

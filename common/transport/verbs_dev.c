@@ -20,12 +20,10 @@ static int memlock_error(struct err *err, const char *what)
 			" or lower dfs.rdma.pool.size");
 }
 
-static void windows_error(struct err *err, const char *device)
+static void windows_error(struct err *err, const struct vdev *d)
 {
-	err_set(err, -ENOTSUP,
-		"RDMA device %s does not have the memory windows (type 2) that "
-		"dfs.rdma.windows=on asks for",
-		device);
+	err_set(err, -ENOTSUP, "RDMA device %s: %s, and dfs.rdma.windows=on asks for some",
+		ibv_get_device_name(d->ctx->device), d->windows_why);
 	(void)err_cure(err, "set dfs.rdma.windows=auto to use it without");
 }
 
@@ -300,7 +298,7 @@ int vdev_open(struct verbs *v, struct ibv_context *ctx, struct vdev **ret, struc
 			memlock_error(err, "the buffer pool");
 		else if (rc == -ENOTSUP && d->pd_out && !d->slots &&
 			 v->opts.windows == VERBS_WINDOWS_ON)
-			windows_error(err, ibv_get_device_name(ctx->device));
+			windows_error(err, d);
 		else if (rc != -E2BIG && rc != -EPROTONOSUPPORT) /* these say it by themselves */
 			err_sys(err, rc, "setting up RDMA device %s failed",
 				ibv_get_device_name(ctx->device));

@@ -9,6 +9,8 @@
  * makes those anew whose connection was lost. From there it comes back as spare only when its slot
  * was given back, too. */
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 #include "common/base/log.h"
 #include "common/base/metrics.h"
@@ -24,8 +26,14 @@ static uint32_t windows_of(const struct ibv_device_attr *attr)
 	return n < VERBS_WINDOWS_MOST ? n : VERBS_WINDOWS_MOST;
 }
 
-static int no_windows(const struct vdev *d, const char *why)
+__attribute__((format(printf, 2, 3))) static int no_windows(struct vdev *d, const char *fmt, ...)
 {
+	const char *why = d->windows_why;
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(d->windows_why, sizeof(d->windows_why), fmt, ap);
+	va_end(ap);
 	if (d->v->opts.windows == VERBS_WINDOWS_ON) {
 		log_warn("op=rdma device=%s: %s, and dfs.rdma.windows=on: it is not used",
 			 ibv_get_device_name(d->ctx->device), why);
@@ -40,15 +48,24 @@ static int no_windows(const struct vdev *d, const char *why)
 int vdev_windows_new(struct vdev *d)
 {
 	const uint32_t n = windows_of(&d->attr);
+	int rc;
 
 	if (d->v->opts.windows == VERBS_WINDOWS_OFF)
 		return 0;
 	if (!vdev_has_windows(&d->attr))
 		return no_windows(d, "it has no memory windows (type 2)");
 	if (n < VERBS_WINDOWS_LEAST)
-		return no_windows(d, "it has few memory windows");
-	if (vwindows_new(d, d->pd_out, n, &d->slots) < 0)
-		return no_windows(d, "it gives no memory windows");
+		return no_windows(d,
+				  "it has %d memory windows, and %u times %u are the least: a "
+				  "reactor takes one in %u",
+				  d->attr.max_mw, VERBS_WINDOWS_SHARE, VERBS_WINDOWS_LEAST,
+				  VERBS_WINDOWS_SHARE);
+	rc = vwindows_new(d, d->pd_out, n, &d->slots);
+	if (rc < 0)
+		return no_windows(d,
+				  "it gives no memory windows now (%s), of which it has %d: other "
+				  "programs may have them",
+				  err_name(rc), d->attr.max_mw);
 	return 0;
 }
 
@@ -88,6 +105,7 @@ static void reserve(struct vmemory_on *on, struct verbs_turn *t, struct vconn *c
 	on->reserved += VERBS_EXPOSURES;
 	if (c)
 		c->reserved += VERBS_EXPOSURES;
+	vwindows_ask(on);
 }
 
 /* Whose connection has its share waits on; those behind pass. */
@@ -144,6 +162,7 @@ void verbs_turn_wait(struct xconn *x, struct verbs_turn *t)
 	t->on = slots_of(x);
 	t->conn = (struct vconn *)x;
 	list_add_tail(&t->on->turns, &t->link);
+	vwindows_ask(t->on);
 }
 
 void verbs_turn_end(struct verbs_turn *t)

@@ -7,7 +7,8 @@
  * verbs_conn.c (connections begin and end, mail), verbs_rx.c (receives and their grants).
  * On the control thread: verbs_control.c (the thread, mail, devices' events), verbs_cm.c (the
  * connection manager) and verbs_window.c (memory that is no slot; its windows are the reactor's).
- * verbs_expose.c has the windows of slots, on the reactor but for making them.
+ * verbs_expose.c has the windows of slots, on the reactor; the control thread makes them, and with
+ * the device lets go of them and of turns that are left. verbs_windows.c makes all windows.
  * verbs_dev.c makes what a reactor has on a device, on either.
  *
  * A connection belongs to its reactor. The control thread has what is marked C, and works on it
@@ -47,6 +48,7 @@
 /* Of a reactor's windows on a device, most of one connection: 3/8 */
 #define VERBS_SHARE 3u
 #define VERBS_SHARE_OF 8u
+#define VERBS_WINDOWS_STEP 64u         /* made at first, and again when half of all are in use */
 #define VERBS_COVERS_MOST 16u          /* of a connection; more are not put off */
 #define VERBS_COVER_NS (1 * NS_PER_MS) /* so long one is put off, for a chain to go with */
 
@@ -154,7 +156,8 @@ struct vmemory_on { /* memory on one device; or the windows of all slots there *
 	 * who has reserved some */
 	uint32_t spare_count, reserved;
 	struct list turns, takers;
-	uint32_t count;
+	uint32_t count;   /* there may be; the reactor's once it has them */
+	atomic_uint made; /* C: of them */
 	struct verbs_window window[];
 };
 
@@ -259,7 +262,14 @@ struct vconn {
 enum vlast_wqe { LAST_WQE_UNKNOWN, LAST_WQE_SENT, LAST_WQE_NEVER };
 
 /* of vdev.events */
-enum { DEV_JOIN = 1, DEV_FAILED = 2, DEV_SRQ_LIMIT = 4, DEV_RECEIVES = 8, DEV_CLOSED = 16 };
+enum {
+	DEV_JOIN = 1,
+	DEV_FAILED = 2,
+	DEV_SRQ_LIMIT = 4,
+	DEV_RECEIVES = 8,
+	DEV_CLOSED = 16,
+	DEV_WINDOWS = 32
+};
 
 struct vdev {                  /* one RDMA device as one reactor uses it */
 	struct list link;      /* verbs.devs */
@@ -303,10 +313,20 @@ struct vdev {                  /* one RDMA device as one reactor uses it */
 	/* by verbs_memory.idx; C writes, the reactor looks while it has a connection here */
 	_Atomic(struct vmemory_on *) memory[VERBS_MEMORIES];
 	struct vmemory_on *slots; /* M: windows for them; NULL: none, their slabs have rights */
+	char windows_why[160];    /* C: why there are none */
+	bool windows_are_coming;  /* the control thread makes more of them */
+	bool windows_asked;       /* likewise, and has not begun; under verbs_control.lock */
+	bool windows_refused;     /* M: the device gives no more */
 	void **tx_free;
 	uint32_t tx_free_count;
 	struct list tx_waiting; /* connections that found none, or no room for a completion */
 };
+
+/* The control thread is at work on it. */
+static inline bool vdev_is_coming(const struct vdev *d)
+{
+	return d->rx_is_coming || d->windows_are_coming;
+}
 
 struct verbs {
 	struct reactor *reactor;
@@ -358,6 +378,7 @@ struct verbs_control {
 	struct list todo;              /* vconn */
 	struct list chunks;            /* vdev: more receives are asked for */
 	struct list memories, revoked; /* verbs_memory, verbs_window */
+	bool windows_asked;            /* of some vdev */
 	struct list verbs;
 	bool woken, stop;
 	bool hears; /* the devices' events are read: those who share this accept connections */
@@ -373,23 +394,34 @@ struct verbs_control {
 	struct verbs *last; /* that got a request: who comes behind it goes first among equals */
 };
 
-/* verbs_window.c; but for the first four, the control thread's */
+/* verbs_window.c; but for the first two, the control thread's */
 void vwindow_bind_wr(const struct vreq *q, struct ibv_send_wr *wr);
 uint32_t vmemory_lkey(const struct vdev *d, uint32_t idx);
-/** Has the device windows of type 2? */
-bool vdev_has_windows(const struct ibv_device_attr *attr);
-/** Those that were made anew are spare again, as far as they are not exposed. */
-void vwindows_take_renewed(struct vmemory_on *on);
-/** @n windows on @d, in a domain of it, without memory. -ENOMEM, ...: what the device says. */
-int vwindows_new(struct vdev *d, struct ibv_pd *pd, uint32_t n, struct vmemory_on **ret);
-/** Accepts NULL. */
-void vwindows_free(struct vmemory_on *on);
 /** What is registered is so on @d, too, which nobody knows yet. What cannot is logged. */
 void vdev_memory_open(struct vdev *d);
 /** No connection is on @d any more. */
 void vdev_memory_close(struct vdev *d);
 /** One thing that was asked for. False: there was nothing. */
 bool vmemory_turn(struct verbs_control *k);
+
+/* verbs_windows.c */
+/** Has the device windows of type 2? */
+bool vdev_has_windows(const struct ibv_device_attr *attr);
+/** Up to @n windows on @d, in a domain of it, without memory: the first VERBS_WINDOWS_STEP of them.
+ *  -ENOMEM, ...: what the device says. The control thread's, as the next three. */
+int vwindows_new(struct vdev *d, struct ibv_pd *pd, uint32_t n, struct vmemory_on **ret);
+/** Accepts NULL. */
+void vwindows_free(struct vmemory_on *on);
+/** Those that were revoked are made anew. False: none were. */
+bool vwindows_renew(struct verbs_control *k);
+/** Some more on one device where that is asked for. False: it is on none. */
+bool vwindows_grow(struct verbs_control *k);
+/** The reactor's: if half of those that were made are in use, there are to be more. */
+void vwindows_ask(struct vmemory_on *on);
+/** The reactor's, on DEV_WINDOWS: those who wait get them. */
+void vwindows_join(struct vdev *d);
+/** The reactor's: those that were made are spare, as far as they are not exposed. */
+void vwindows_take_renewed(struct vmemory_on *on);
 
 /* verbs_rails.c */
 static inline void rail_from_v4(const struct in_addr *v4, uint8_t to[16])

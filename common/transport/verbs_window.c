@@ -38,81 +38,6 @@ struct verbs_memory {
 
 /* ---- on one device, by the control thread ---- */
 
-/* By its new key it is known from now on. */
-static void bound(struct xop *op, int res)
-{
-	struct verbs_window *w = container_of(op, struct verbs_window, bind_op);
-
-	(void)res; /* a failure ends the connection */
-	w->queued = false;
-	if (!w->revoked)
-		w->mw->rkey = w->rkey;
-}
-
-static int new_window(struct verbs_window *w)
-{
-	w->mw = ibv_alloc_mw(w->on->pd, IBV_MW_TYPE_2);
-	if (!w->mw)
-		return neg_errno();
-	w->rkey = w->mw->rkey;
-	return 0;
-}
-
-void vwindows_free(struct vmemory_on *on)
-{
-	bool is_off = true;
-
-	if (!on)
-		return;
-	vwindows_forget_turns(&on->turns);
-	vwindows_forget_turns(&on->takers);
-	for (uint32_t i = 0; i < on->count; i++)
-		if (on->window[i].mw && ibv_dealloc_mw(on->window[i].mw))
-			is_off = false;
-	if (on->mr && ibv_dereg_mr(on->mr))
-		is_off = false;
-	if (!is_off)
-		log_error("op=rdma: a device does not let go of registered memory");
-	free(on);
-}
-
-bool vdev_has_windows(const struct ibv_device_attr *attr)
-{
-	return attr->device_cap_flags &
-	       (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
-}
-
-int vwindows_new(struct vdev *d, struct ibv_pd *pd, uint32_t n, struct vmemory_on **ret)
-{
-	struct vmemory_on *on = calloc(1, sizeof(*on) + n * sizeof(on->window[0]));
-	int rc = on ? 0 : -ENOMEM;
-
-	if (!on)
-		return rc;
-	on->dev = d;
-	on->pd = pd;
-	on->count = n;
-	list_init(&on->spare);
-	list_init(&on->turns);
-	list_init(&on->takers);
-	for (uint32_t i = 0; i < n && !rc; i++) {
-		struct verbs_window *w = &on->window[i];
-
-		w->on = on;
-		w->bind_op.done = bound;
-		list_init(&w->exposed_link);
-		list_init(&w->cover_link);
-		rc = new_window(w);
-		if (!rc)
-			vwindow_is_spare(w);
-	}
-	if (rc < 0)
-		vwindows_free(on);
-	else
-		*ret = on;
-	return rc;
-}
-
 static int can_have(const struct ibv_device_attr *attr, const struct ibv_context *ctx, size_t len,
 		    struct err *err)
 {
@@ -344,18 +269,6 @@ static void memory_end(struct verbs_memory *m)
 	m->v->memory[m->idx] = NULL;
 }
 
-/* Its queue pair has failed: for use with another one it is made anew. */
-static void renew(struct verbs_window *w)
-{
-	if (ibv_dealloc_mw(w->mw) || new_window(w) < 0) {
-		log_warn("op=rdma: a window to registered memory is lost; more is copied");
-		return;
-	}
-	w->next = atomic_load(&w->on->renewed);
-	while (!atomic_compare_exchange_weak(&w->on->renewed, &w->next, w))
-		;
-}
-
 static void forget(struct verbs_memory *m)
 {
 	if (m->fd >= 0)
@@ -373,14 +286,13 @@ static void memory_gone(struct verbs_memory *m)
 
 bool vmemory_turn(struct verbs_control *k)
 {
-	struct list *w, *l;
+	/* first: the memory may be about to end */
+	const bool renewed = vwindows_renew(k), grown = vwindows_grow(k);
+	struct list *l;
 
 	pthread_mutex_lock(&k->lock);
-	w = list_pop(&k->revoked); /* first: the memory may be about to end */
-	l = w ? NULL : list_pop(&k->memories);
+	l = renewed ? NULL : list_pop(&k->memories);
 	pthread_mutex_unlock(&k->lock);
-	if (w)
-		renew(container_of(w, struct verbs_window, link));
 	if (l) {
 		struct verbs_memory *m = container_of(l, struct verbs_memory, link);
 
@@ -393,7 +305,7 @@ bool vmemory_turn(struct verbs_control *k)
 		else
 			sem_post(&m->done);
 	}
-	return w || l;
+	return renewed || grown || l;
 }
 
 /* ---- any other thread ---- */
@@ -485,20 +397,6 @@ void verbs_memory_free_later(struct verbs_memory *m, void (*gone)(void *arg), vo
 }
 
 /* ---- the reactor ---- */
-
-void vwindows_take_renewed(struct vmemory_on *on)
-{
-	struct verbs_window *w = atomic_exchange(&on->renewed, NULL);
-
-	while (w) {
-		struct verbs_window *next = w->next;
-
-		w->revoked = false;
-		if (!list_is_linked(&w->exposed_link)) /* else its connection's end does it */
-			vwindow_is_spare(w);
-		w = next;
-	}
-}
 
 struct verbs_window *verbs_window_get(const struct verbs_memory *m, const struct xconn *x)
 {

@@ -264,8 +264,8 @@ static void windows_are_all_there(struct side *client, struct pair *p)
 {
 	struct vmemory_on *on = ((struct vconn *)p->c)->dev->slots;
 
-	check(UNTIL((vwindows_take_renewed(on), on->spare_count == on->count)),
-	      "all windows are there again (%u of %u)", on->spare_count, on->count);
+	check(UNTIL((vwindows_take_renewed(on), on->spare_count == atomic_load(&on->made))),
+	      "all windows are there again (%u of %u)", on->spare_count, atomic_load(&on->made));
 	(void)client;
 }
 
