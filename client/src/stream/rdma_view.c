@@ -27,6 +27,7 @@ struct rview {              /* of one block */
 	uint64_t until_ns, half_ns;  /* for READs; to be asked again behind the latter */
 	uint64_t used_ns, again_ns;  /* again_ns: not asked before */
 	uint64_t asked_ns, asked_as; /* the VIEW that is not answered; 0: none is */
+	uint64_t wrong_until_ns;     /* its bytes were wrong: it is not used, nor asked for */
 	struct rsend send;           /* last: its buffer is large */
 };
 
@@ -100,13 +101,25 @@ static void give_up(struct rview *v)
 {
 	struct capsule m = {.type = CAPSULE_VIEW_END, .view_end = {v->at.rkey}};
 
-	if (v->until_ns && !v->send.busy)
+	/* behind the lease that key may be the one of another view */
+	if (clock_mono_ns() < v->until_ns && !v->send.busy)
 		(void)say(v, &m, 0);
 	view_drop(v);
 }
 
+/* Not that of which the bytes were wrong, as nothing else remembers it. Nor what is asked for: the
+ * node would keep what is nobody's, and to give that back, unasked, could take it from a view of
+ * the same block that is asked for by then. */
+static bool may_go(const struct rview *v, uint64_t now)
+{
+	const bool asked = v->asked_as && now <= v->asked_ns + SILENT_NS;
+
+	return v->refs == 1 && !asked && now >= v->wrong_until_ns;
+}
+
 static void make_room(struct rconn *c)
 {
+	const uint64_t now = clock_mono_ns();
 	struct rview *oldest = NULL;
 
 	if (c->view_count < RDMA_VIEWS_MAX)
@@ -114,7 +127,7 @@ static void make_room(struct rconn *c)
 	list_for_each (l, &c->views) {
 		struct rview *v = container_of(l, struct rview, link);
 
-		if (v->refs == 1 && (!oldest || v->used_ns < oldest->used_ns))
+		if (may_go(v, now) && (!oldest || v->used_ns < oldest->used_ns))
 			oldest = v;
 	}
 	if (oldest)
@@ -177,7 +190,7 @@ struct rview *rdma_view_get(struct rcall *call, const struct rview_ask *a)
 	if (!depth_of(c) || is_liar(c))
 		return NULL;
 	v = find(c, a->block) ?: view_new(c, a->block);
-	if (!v)
+	if (!v || now < v->wrong_until_ns)
 		return NULL;
 	v->used_ns = now;
 	if (v->asked_as && now > v->asked_ns + SILENT_NS)
@@ -199,7 +212,7 @@ void rdma_view_distrust(struct rcall *call, const Hd__ExtendedBlockProto *block)
 	if (!v)
 		return;
 	v->until_ns = 0;
-	v->again_ns = clock_mono_ns() + LIAR_NS;
+	v->wrong_until_ns = clock_mono_ns() + LIAR_NS;
 }
 
 void rdma_view_reply(struct rconn *c, const struct capsule *m)
