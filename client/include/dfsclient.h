@@ -253,9 +253,10 @@ DFS_API int dfs_append(struct dfs *fs, const char *path, uint32_t flags, struct 
  * After a failure the file stays failed: every later call returns the first error. Two errors are
  * different: the NameNode refused a block group of an erasure-coded file (-EDQUOT, or its limit of
  * blocks), or -ENOBUFS: with dfs.client.rdma=require other files of this process had all RDMA
- * buffers for dfs.rdma.pool.wait. If nothing of @len was taken, or a flush failed so, the call may
- * be repeated, and dfs_close() keeps what was written. If a part of @len was taken, the file stays
- * failed. A dfs_close() that fails loses what was not acknowledged, as after any failure.
+ * buffers, or all memory windows by which nodes read them, for dfs.rdma.pool.wait. If nothing of
+ * @len was taken, or a flush failed so, the call may be repeated, and dfs_close() keeps what was
+ * written. If a part of @len was taken, the file stays failed. A dfs_close() that fails loses
+ * what was not acknowledged, as after any failure.
  */
 DFS_API ssize_t dfs_write(struct dfs_file *f, const void *buf, size_t len, struct dfs_err *err);
 /** hflush: wait until every node of the pipeline has all bytes written, and new readers see them.
