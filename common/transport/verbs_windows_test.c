@@ -151,7 +151,8 @@ static struct verbs_control control;
 static struct verbs *v;
 static struct vcard card;
 static struct vdev d;
-static struct vconn conn;
+#define CONNS 4u /* one has three eighths of the windows at most */
+static struct vconn conn[CONNS];
 
 static int setup(void **state)
 {
@@ -184,7 +185,8 @@ static int setup(void **state)
 	d = (struct vdev){.v = v, .ctx = &ctx, .pd_out = &pd, .joined = true};
 	(void)__wrap_ibv_query_device(&ctx, &d.attr);
 	list_add_tail(&card.devs, &d.card_link);
-	conn = (struct vconn){.v = v, .dev = &d};
+	for (uint32_t i = 0; i < CONNS; i++)
+		conn[i] = (struct vconn){.v = v, .dev = &d};
 	return 0;
 }
 
@@ -211,12 +213,17 @@ struct asker {
 };
 static struct asker asker[ASKERS + 1];
 
-static bool takes(uint32_t i)
+static bool takes_for(struct vconn *c, uint32_t i)
 {
 	asker[i] = (struct asker){0};
 	rop_init(&asker[i].rop, NULL, NULL);
 	asker[i].turn.rop = &asker[i].rop;
-	return verbs_turn_take(&conn.x, &asker[i].turn);
+	return verbs_turn_take(&c->x, &asker[i].turn);
+}
+
+static bool takes(uint32_t i)
+{
+	return takes_for(&conn[i % CONNS], i);
 }
 
 static uint32_t all_take(void)
@@ -236,6 +243,22 @@ static void all_end(uint32_t n)
 	}
 }
 
+/* Of those that there may be, made or not. */
+static void a_connection_has_its_share_of_them(void **state)
+{
+	uint32_t n = 0;
+
+	(void)state;
+	assert_int_equal(vdev_windows_new(&d), 0);
+	while (n < ASKERS && takes_for(&conn[0], n)) {
+		n++;
+		control_turn();
+	}
+	assert_int_equal(n * VERBS_EXPOSURES, VERBS_WINDOWS_MOST / VERBS_SHARE_OF * VERBS_SHARE);
+	assert_true(verbs_has_its_share(&conn[0].x) && !verbs_has_its_share(&conn[1].x));
+	all_end(n);
+}
+
 static void few_are_made_for_who_needs_few(void **state)
 {
 	(void)state;
@@ -245,7 +268,6 @@ static void few_are_made_for_who_needs_few(void **state)
 	control_turn();
 	assert_int_equal(mws, VERBS_WINDOWS_STEP);
 	all_end(4);
-	assert_false(verbs_windows_are_few(&conn.x)); /* more are to be had */
 }
 
 static void who_waits_gets_those_that_are_made_then(void **state)
@@ -256,7 +278,7 @@ static void who_waits_gets_those_that_are_made_then(void **state)
 	assert_int_equal(vdev_windows_new(&d), 0);
 	n = all_take();
 	assert_int_equal(n, VERBS_WINDOWS_STEP / VERBS_EXPOSURES);
-	verbs_turn_wait(&conn.x, &asker[n].turn);
+	verbs_turn_wait(&conn[n % CONNS].x, &asker[n].turn);
 	assert_true(vdev_is_coming(&d)); /* it is not closed before that has ended */
 	control_turn();
 	assert_true(asker[n].turn.has);
@@ -278,7 +300,6 @@ static void so_many_are_made_as_before(void **state)
 		assert_true(takes(n++));
 		control_turn();
 		assert_true(mws >= VERBS_EXPOSURES * n);
-		assert_int_equal(verbs_windows_are_few(&conn.x), n > ASKERS / 2);
 	}
 	assert_int_equal(mws, VERBS_WINDOWS_MOST);
 	assert_false(takes(n));
@@ -303,7 +324,6 @@ static void a_device_that_gives_no_more_is_asked_no_more(void **state)
 		assert_true(takes(n));
 	assert_false(takes(n));
 	assert_false(vdev_is_coming(&d));
-	assert_true(verbs_windows_are_few(&conn.x));
 	all_end(n);
 	assert_true(!vdev_is_coming(&d) && d.slots->spare_count == most);
 }
@@ -359,6 +379,7 @@ int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
+		CASE(a_connection_has_its_share_of_them),
 		CASE(few_are_made_for_who_needs_few),
 		CASE(who_waits_gets_those_that_are_made_then),
 		CASE(so_many_are_made_as_before),
