@@ -205,6 +205,28 @@ static int count_one(void *arg, const char *name, size_t len, uint64_t id)
 	return 0;
 }
 
+/* As a damaged data base may have it. */
+static void a_root_that_is_a_link_is_damage(void **state)
+{
+	struct test_db d;
+	struct inode *root;
+	struct ns_path w;
+
+	(void)state;
+	test_db_init(&d);
+	test_begin(&d, "root");
+	assert_int_equal(inode_get(&d.t, INODE_ROOT, &d.a, &root), 0);
+	root->type = INODE_LINK;
+	root->target = "elsewhere";
+	assert_int_equal(inode_put(&d.t, root), 0);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_resolve(test_begin(&d, "root"), "/a/b", &w), -EBADMSG);
+	assert_int_equal(test_commit(&d), 0);
+	assert_int_equal(ns_resolve(test_begin(&d, "root"), "/", &w), -EBADMSG);
+	assert_int_equal(test_commit(&d), 0);
+	test_db_fini(&d);
+}
+
 static void entries_come_in_order_after_a_name(void **state)
 {
 	struct test_db d;
@@ -499,6 +521,7 @@ int main(void)
 		cmocka_unit_test(a_foreign_tree_is_not_deleted_below_a_shut_directory),
 		cmocka_unit_test(nobody_deletes_what_a_sticky_bit_below_the_top_keeps),
 		cmocka_unit_test(bad_paths_are_refused),
+		cmocka_unit_test(a_root_that_is_a_link_is_damage),
 		cmocka_unit_test(entries_come_in_order_after_a_name),
 		cmocka_unit_test(a_summary_goes_in_steps),
 		cmocka_unit_test(a_second_format_needs_force),

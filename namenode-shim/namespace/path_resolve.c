@@ -377,6 +377,8 @@ static int follow(struct ns *n, struct ns_path *w, unsigned int how)
 
 		if (rc < 0)
 			return ns_io(n, rc == -ENOENT ? -EBADMSG : rc); /* an entry without inode */
+		if (i == 0 && node->type != INODE_DIR)
+			return ns_io(n, -EBADMSG); /* a root that is none */
 		w->chain[w->have++] = node;
 		if (i == w->depth && (node->type != INODE_LINK || how & WALK_LINK)) {
 			w->last = node;
