@@ -365,10 +365,11 @@ int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadli
 				net_text(node, text), call->conn->why);
 		rdma_call_end(r, call);
 		list_init(&call->link);
-		/* another address may do, or an old node with less offered; else one that stands */
+		/* another address may do, also where somebody else tries it just now, or an old
+		 * node with less offered; else one that stands */
 		less = rc == -EAGAIN && !less;
 		s.up_only = !less && (tries >= VERBS_RAILS ||
-				      !rails_state(&r->rails, node, clock_mono_ns()).unused);
+				      !rails_state(&r->rails, node, clock_mono_ns()).good);
 		s.deadline_ns = try_until(r, node, deadline_ns);
 		rdma_run(r, &s.t, start_run);
 		if (s.rc < 0)
@@ -385,6 +386,16 @@ void rdma_call_end(struct rdma *r, struct rcall *call)
 
 	if (call->conn)
 		rdma_run(r, &s.t, end_run);
+}
+
+bool rdma_has_other_way(struct rdma *r, const struct rcall *c)
+{
+	bool lost;
+
+	pthread_mutex_lock(&r->lock);
+	lost = c->conn->state == RC_LOST;
+	pthread_mutex_unlock(&r->lock);
+	return lost && rails_state(&r->rails, &c->conn->addr, clock_mono_ns()).good > 0;
 }
 
 void rdma_call_join(struct rcall *c, const struct rcall *with)

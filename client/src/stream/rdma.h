@@ -95,6 +95,9 @@ int rdma_call_start(struct rdma *r, const struct net_addr *node, uint64_t deadli
 		    struct rcall *c, struct err *err);
 /** After it neither call-back runs any more. */
 void rdma_call_end(struct rdma *r, struct rcall *c);
+/** Before that, any thread: the connection of @c is lost, and its node has an address that is not
+ *  known to be bad. */
+bool rdma_has_other_way(struct rdma *r, const struct rcall *c);
 
 /** [R] Make @c known to the connection of @with, too. */
 void rdma_call_join(struct rcall *c, const struct rcall *with);

@@ -2,6 +2,8 @@
 /* Calls and the connections that carry them: when another one is opened, and closed, and who is
  * told that one was lost. */
 #include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "client/src/stream/rdma_internal.h"
@@ -59,6 +61,97 @@ static void nobody_waits_for_another_address_while_one_connection_stands(void **
 	assert_int_equal(dials, 2);
 	for (int i = 0; i < 7; i++)
 		rdma_call_end(fs.rdma, &s[i].call);
+}
+
+static void give_up_run(struct rtask *t)
+{
+	list_for_each (l, &t->rdma->conns) {
+		struct rconn *c = container_of(l, struct rconn, link);
+
+		rdma_give_up(container_of(c->calls.next, struct rcall, link));
+	}
+}
+
+struct dialler {
+	struct seen s;
+	pthread_t thread;
+	int rc;
+};
+
+static void *dial(void *arg)
+{
+	struct dialler *d = arg;
+
+	d->rc = start(&d->s, "127.0.0.1");
+	return NULL;
+}
+
+struct look {
+	struct rtask t;
+	struct refused *made; /* a connection that is being made; NULL: none is */
+	uint32_t calls;       /* that wait for it */
+};
+
+static void look_run(struct rtask *t)
+{
+	struct look *look = container_of(t, struct look, t);
+
+	look->made = NULL;
+	list_for_each (l, &t->rdma->conns) {
+		struct rconn *c = container_of(l, struct rconn, link);
+
+		if (c->state != RC_CONNECTING)
+			continue;
+		look->made = container_of(c->x, struct refused, c);
+		look->calls = list_length(&c->calls);
+	}
+}
+
+static void refuse_run(struct rtask *t)
+{
+	look_run(t);
+	refuse(&container_of(t, struct look, t)->made->msg);
+}
+
+#define DIALLERS 24u
+
+/* Connection number @n of this test is being made, and all wait for it; now it does not come up. */
+static void all_wait_in_vain_for(unsigned n)
+{
+	const uint64_t end = clock_mono_ns() + 10 * NS_PER_S;
+	struct look look;
+
+	do {
+		assert_true(clock_mono_ns() < end);
+		(void)poll(NULL, 0, 1);
+		rdma_run(fs.rdma, &look.t, look_run);
+	} while (dials != n || !look.made || look.calls < DIALLERS);
+	rdma_run(fs.rdma, &look.t, refuse_run);
+}
+
+/* Whoever is not the first to look finds the next address tried already. */
+static void who_has_waited_for_a_bad_address_waits_for_the_next_one(void **state)
+{
+	static struct dialler d[DIALLERS];
+	struct rtask t;
+
+	(void)state;
+	fs.rdma->rails.off = false;
+	peer = (struct verbs_hello){.node = 7, .rails = 1};
+	memcpy(peer.rail[0], (uint8_t[16]){[10] = 0xff, 0xff, 10, 0, 0, 1}, 16);
+	assert_int_equal(start(&d[0].s, "127.0.0.1"), 0); /* for what the node tells */
+	rdma_run(fs.rdma, &t, give_up_run);
+	rdma_call_end(fs.rdma, &d[0].s.call);
+	taken = mute = true;
+	for (unsigned i = 0; i < DIALLERS; i++)
+		assert_int_equal(pthread_create(&d[i].thread, NULL, dial, &d[i]), 0);
+	all_wait_in_vain_for(2);
+	all_wait_in_vain_for(3);
+	for (unsigned i = 0; i < DIALLERS; i++) {
+		pthread_join(d[i].thread, NULL);
+		assert_int_equal(d[i].rc, -ECONNREFUSED);
+	}
+	taken = false;
 }
 
 static void a_call_is_told_of_a_loss_once(void **state)
@@ -121,6 +214,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		t(who_was_refused_does_not_dial_for_each_call),
 		t(nobody_waits_for_another_address_while_one_connection_stands),
+		t(who_has_waited_for_a_bad_address_waits_for_the_next_one),
 		t(a_call_is_told_of_a_loss_once),
 		t(an_idle_connection_makes_room_for_another),
 		t(slots_that_a_device_has_stay_where_they_are),

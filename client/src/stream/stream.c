@@ -42,11 +42,13 @@ static bool falls_back(struct dfs *fs, const Hd__DatanodeInfoProto *node, int *r
 	return true;
 }
 
-bool stream_broke(struct dfs *fs, const char *node, const struct err *why)
+bool stream_broke(struct dfs *fs, const char *node, bool other_way, const struct err *why)
 {
 	if (!stream_forgives(fs, why->rc))
 		return false;
 	if (why->rc == -ECANCELED) /* we ended it: a request of somebody else was given up */
+		return true;
+	if (other_way) /* the one that broke is left alone: each is tried once at most */
 		return true;
 	node_table_put(&fs->fallbacks, node, why->text, clock_mono_ns() + FALLBACK_NS);
 	count_add(&fs->count.rdma_fallbacks, 1);

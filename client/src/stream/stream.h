@@ -40,7 +40,7 @@ struct wstream {
 	/* until when its oldest packet that is not acknowledged waited for memory windows;
 	 * UINT64_MAX: it does. The transport's thread writes it */
 	_Atomic uint64_t held_until_ns;
-	/* its connection broke, and TCP does as well: stream_broke() */
+	/* its connection broke, and the node is to be tried again: stream_broke() */
 	bool broke;
 	/* what the first nodes have said to sync_later: deferred_sync.h */
 	uint64_t later[LOCATED_NODES_MAX];
@@ -62,7 +62,7 @@ struct write_setup {
 	uint64_t max_rcvd;  /* sent */
 	enum crc_type crc_type;
 	uint32_t bpc;
-	bool by_tcp; /* RDMA is not tried: our memory for it is short */
+	bool by_tcp; /* RDMA is not tried: our memory for it is short, or it broke too often */
 	/* the end of the block need not wait for the disk, where the nodes know how: not by RDMA */
 	bool sync_later;
 };
@@ -176,15 +176,15 @@ struct rmem *stream_memory_get(struct dfs *fs, const void *p, size_t len);
 /** @what (a read, a write) waited in line for dfs.rdma.pool.wait in vain, for buffers or (@windows)
  *  for memory windows on those that it has: -ENOBUFS. */
 int stream_no_buffers(const struct dfs *fs, const char *what, bool windows, struct err *err);
-/** An RDMA connection broke with @rc: is TCP to be tried with the same node? Not when RDMA alone
- *  will do, nor when the node was silent: another wait for it would be as long. */
+/** An RDMA connection broke with @rc: is the same node to be tried again? Not when RDMA alone will
+ *  do, nor when the node was silent: another wait for it would be as long. */
 static inline bool stream_forgives(const struct dfs *fs, int rc)
 {
 	return fs->set.rdma == RDMA_AUTO && rc != -ETIMEDOUT;
 }
-/** That connection was of a stream. Where TCP is to be tried (true), the node is spoken to by it
- *  for a while; but not if we ended the connection ourselves. */
-bool stream_broke(struct dfs *fs, const char *node, const struct err *why);
+/** That connection was of a stream. Where the same node is to be tried again (true), it is by TCP for
+ *  a while; but by RDMA if @other_way (rdma_has_other_way()), or we ended the connection. */
+bool stream_broke(struct dfs *fs, const char *node, bool other_way, const struct err *why);
 /** Can dfs.client.rdma be honoured at all? -ENOTSUP with what is missing, only when it is
  *  "require". */
 int stream_check(struct dfs *fs, struct err *err);

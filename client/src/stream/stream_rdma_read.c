@@ -145,7 +145,10 @@ static int no_answer(struct rdma_r *r, struct err *err)
 		return stream_no_buffers(r->fs, "a read", windows, err);
 	if (r->m.lost) {
 		err_set(err, r->m.lost, "data node %s by RDMA: %s", r->peer, r->m.why);
-		return stream_broke(r->fs, r->peer, err) ? -ENOBUFS : r->m.lost;
+		return stream_broke(r->fs, r->peer, rdma_has_other_way(r->rdma, &r->slot[0].call),
+				    err)
+			       ? -ENOBUFS
+			       : r->m.lost;
 	}
 	return err_set(err, -ETIMEDOUT, "data node %s does not answer a read", r->peer);
 }

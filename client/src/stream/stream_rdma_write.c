@@ -71,7 +71,7 @@ static void let_go(struct wslot *s)
 static int broke(struct rdma_w *w, struct err *err)
 {
 	err_set(err, w->m.lost, "data node %s by RDMA: %s", w->peer, w->m.why);
-	w->base.broke = stream_broke(w->fs, w->peer, err);
+	w->base.broke = stream_broke(w->fs, w->peer, rdma_has_other_way(w->rdma, &w->call), err);
 	return w->m.lost;
 }
 

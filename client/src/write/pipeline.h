@@ -93,8 +93,8 @@ static inline bool pipeline_is_dry(const struct pipeline *p, int rc)
 	return rc == -ENOBUFS && p->ws && p->ws->in_line;
 }
 
-/** Has no node failed, so that the same ones are to be tried by TCP, if that is allowed? Our memory
- *  for RDMA was short, or the connection broke. */
+/** Has no node failed, so that the same ones are to be tried again, where TCP is allowed? Our
+ *  memory for RDMA was short, or the connection broke. */
 static inline bool pipeline_forgives(const struct pipeline *p, int rc)
 {
 	return pipeline_is_dry(p, rc) || (rc < 0 && p->ws && p->ws->broke);

@@ -107,6 +107,7 @@ static int finish_block(struct writer *w, bool last, struct err *err)
 		remember(w);
 	writer_drop_block(w);
 	w->pipe.by_tcp = false;
+	w->breaks = 0;
 	return 0;
 }
 

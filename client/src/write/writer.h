@@ -61,6 +61,7 @@ struct writer {
 	struct finished_block finished; /* `previous` when the block is replaced */
 	uint64_t first_ns;              /* since when we have it */
 
+	uint32_t breaks;      /* RDMA connections that broke under this block */
 	int64_t stuck_seqno;  /* first unacked packet at the last recovery, */
 	uint32_t stuck_count; /* and how often already */
 };
@@ -89,8 +90,9 @@ int writer_reopen(struct writer *w, Hd__LocatedBlockProto *lb, uint64_t length, 
  *  reason. What was unacked is in the queue again. */
 int writer_recover(struct writer *w, int bad, struct err *err);
 /** No node has failed (pipeline_forgives()): the next packet has waited in vain for memory of this
- *  process, or the RDMA connection broke. The block goes on by TCP, with the same nodes. With
- *  dfs.client.rdma=require memory that is short is an error, and nothing is lost by it. */
+ *  process, or the RDMA connection broke. The block goes on with the same nodes: by TCP, or, where
+ *  the connection broke, as stream_open_write() chooses. With dfs.client.rdma=require memory that
+ *  is short is an error, and nothing is lost by it. */
 int writer_go_round(struct writer *w, struct err *err);
 /** Tell the NameNode that the block of a flushed file exists. */
 int writer_persist(struct writer *w, struct err *err);

@@ -13,6 +13,9 @@
 /* for so long the nodes of a first block are as good as any */
 #define FIRST_FRESH_NS (60 * NS_PER_S)
 #define RECOVERIES_MAX 5 /* without an ack in between, as the stock client */
+/* RDMA connections that may break under a block: each costs a new stamp, and a node has so many
+ * addresses. One that the client ended for another stream's sake counts, too. */
+#define BREAKS_MAX 5
 
 /* Only the first node is spoken to; what another one failed with is hearsay. */
 static void heard(struct writer *w, int bad, int rc)
@@ -517,7 +520,8 @@ int writer_go_round(struct writer *w, struct err *err)
 		return -ENOBUFS;
 	}
 	/* there may be memory of another size, which this packet does not want */
-	w->pipe.by_tcp = true;
+	if (!w->pipe.ws->broke || ++w->breaks >= BREAKS_MAX)
+		w->pipe.by_tcp = true;
 	if (is_all_here(w)) /* the nodes have none of it, and would be asked to finish it */
 		return begin_again(w, -1, err);
 	rc = count_recovery(w, err);
