@@ -84,18 +84,34 @@ static int begin_write(const struct block_stream *ops, struct dfs *fs, const str
 	return ops->open_write(fs, w, ret, ret_bad, err) ?: 1;
 }
 
+/* The node may have done @w, and nobody heard: may it be asked again? Recoveries take a replica
+ * that has the new stamp already; that of an append takes one that is finalised, too. A new replica
+ * is refused the second time (hdfs-wire 5.5), and the node would be blamed for it. */
+static bool can_repeat(struct write_setup *w)
+{
+	if (w->stage == DT_SETUP_APPEND)
+		w->stage = DT_SETUP_APPEND_RECOVERY;
+	return w->stage != DT_SETUP_CREATE;
+}
+
 static int open_write(struct dfs *fs, const struct write_setup *w, bool start, struct wstream **ret,
 		      int *ret_bad, struct err *err)
 {
+	struct write_setup setup = *w;
 	int rc;
 
 	*ret_bad = 0;
 	if (!w->by_tcp && want_rdma(fs, w->lb->locs[0])) {
 		rc = begin_write(&stream_rdma, fs, w, start, ret, ret_bad, err);
-		if (!falls_back(fs, w->lb->locs[0], &rc, err))
+		if (rc < 0 && *ret_bad < 0) {
+			if (!can_repeat(&setup))
+				return rc;
+			err_reset(err);
+		} else if (!falls_back(fs, w->lb->locs[0], &rc, err)) {
 			return rc;
+		}
 	}
-	return begin_write(&stream_tcp, fs, w, start, ret, ret_bad, err);
+	return begin_write(&stream_tcp, fs, &setup, start, ret, ret_bad, err);
 }
 
 int stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,

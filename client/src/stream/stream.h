@@ -100,7 +100,9 @@ struct block_stream {
 	/* send() works before the pipeline is set up: what it sends lies at the node until then */
 	bool runs_ahead;
 
-	/** Set the pipeline up. On failure *@ret_bad is the index of the node to blame. */
+	/** Set the pipeline up. On failure *@ret_bad is the index of the node to blame; -1: none,
+	 *  the connection broke (stream_broke()), and the first node may have done what it was
+	 *  asked for. */
 	int (*open_write)(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
 			  int *ret_bad, struct err *err);
 	/** As open_write, but nothing is waited for: opened() tells how it goes, and w->lb must be
@@ -182,8 +184,8 @@ static inline bool stream_forgives(const struct dfs *fs, int rc)
 {
 	return fs->set.rdma == RDMA_AUTO && rc != -ETIMEDOUT;
 }
-/** That connection was of a stream. Where the same node is to be tried again (true), it is by TCP for
- *  a while; but by RDMA if @other_way (rdma_has_other_way()), or we ended the connection. */
+/** That connection was of a stream. Where the same node is to be tried again (true), it is by TCP
+ *  for a while; but by RDMA if @other_way (rdma_has_other_way()), or we ended the connection. */
 bool stream_broke(struct dfs *fs, const char *node, bool other_way, const struct err *why);
 /** Can dfs.client.rdma be honoured at all? -ENOTSUP with what is missing, only when it is
  *  "require". */
@@ -191,7 +193,8 @@ int stream_check(struct dfs *fs, struct err *err);
 /** Blocks will be written to @node: whatever that takes for packets to be filled where they are
  *  sent from. Nothing fails here. */
 void stream_prepare_write(struct dfs *fs, const Hd__DatanodeInfoProto *node);
-/** As the functions of the same name above, by the best transport for the node. */
+/** As the functions of the same name above, by the best transport for the node. *@ret_bad is -1 for
+ *  a new block only, which the node may have begun: another block serves as well. */
 int stream_open_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
 		      int *ret_bad, struct err *err);
 /** *@ret_opened: it is set up already. Else opened() is to be asked before anything else. */

@@ -589,8 +589,9 @@ static int open_block(struct rdma_w *w, const struct write_setup *setup, int *re
 	if (rc < 0)
 		return err_set(err, rc, "data node %s does not answer over RDMA", w->peer);
 	if (w->m.lost) {
-		rc = err_set(err, w->m.lost, "data node %s by RDMA: %s", w->peer, w->m.why);
-		return stream_forgives(w->fs, rc) ? rdma_no_path(rc, err) : rc;
+		rc = broke(w, err);
+		*ret_bad = w->base.broke ? -1 : 0; /* the request may have arrived */
+		return rc;
 	}
 	if (!w->opened)
 		return err_set(err, -ECONNRESET, "data node %s gave the block up: %s", w->peer,

@@ -62,7 +62,8 @@ static int lose(struct striped_writer *w, unsigned u, struct err *err)
 	struct striped_unit *unit = &w->unit[u];
 	const Hd__DatanodeInfoProto *node = w->group.unit[u].locs[0];
 	const bool dry = pipeline_is_dry(&unit->pipe, err->rc);
-	const bool forgiven = pipeline_forgives(&unit->pipe, err->rc);
+	const bool forgiven =
+		pipeline_forgives(&unit->pipe, err->rc) || (unit->repeated && unit->pipe.opening);
 	char text[NET_TEXT_MAX], why[92];
 
 	if (err->rc == -ENOMEM)
@@ -262,7 +263,13 @@ static int open_unit(struct striped_writer *w, unsigned u, enum dt_stage stage, 
 		/* what the node has of an earlier attempt may be replaced then */
 		latest_gs = b.generationstamp;
 	p->lb = &w->group.unit[u].lb;
+	p->by_tcp = false;
 	rc = pipeline_start(p, &b, stage, latest_gs, &bad, err);
+	w->unit[u].repeated = p->by_tcp = rc < 0 && bad < 0;
+	if (w->unit[u].repeated) {
+		err_reset(err);
+		rc = pipeline_start(p, &b, stage, latest_gs, &bad, err);
+	}
 	return rc < 0 ? lose(w, u, err) : 0;
 }
 

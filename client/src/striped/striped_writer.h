@@ -47,7 +47,10 @@
 struct striped_unit {
 	struct pipeline pipe;
 	struct packet *cur; /* data units: being filled; NULL between packets */
-	char why[160];      /* it failed: node and reason */
+	/* the node was asked to begin it, by a connection that broke, and again: if it refuses now
+	 * that is no fault of it */
+	bool repeated;
+	char why[160]; /* it failed: node and reason */
 };
 
 struct striped_writer {

@@ -142,6 +142,27 @@ static void a_unit_whose_connection_breaks_blames_no_node(void **state)
 	}
 }
 
+/* The node is asked again, by TCP. If it refuses, as it has begun the unit the first time, the unit
+ * is lost, and nobody is to blame. */
+static void a_unit_whose_opening_is_not_heard_blames_no_node(void **state)
+{
+	struct striped_writer *w;
+	struct err err = ERR_INIT;
+	struct dfs fs;
+
+	(void)state;
+	for (unsigned begun = 0; begun < 2; begun++) {
+		w = begin_dry(&fs, RDMA_AUTO);
+		nn.lost_opens = 1u << 1;
+		nn.begun = begun;
+		assert_int_equal(output_write(&w->f, content, GROUP, &err), GROUP);
+		nn.lost_opens = 0;
+		assert_int_equal(output_write(&w->f, content + GROUP, ROW, &err), ROW);
+		assert_int_equal(nn.excluded, 0);
+		end_dry(w, &fs, GROUP + ROW, begun << 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -150,6 +171,7 @@ int main(void)
 		cmocka_unit_test(memory_that_comes_last_of_all_counts),
 		cmocka_unit_test(a_unit_without_memory_is_left_out_where_rdma_need_not_be),
 		cmocka_unit_test(a_unit_whose_connection_breaks_blames_no_node),
+		cmocka_unit_test(a_unit_whose_opening_is_not_heard_blames_no_node),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

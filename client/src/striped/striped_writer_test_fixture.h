@@ -74,7 +74,9 @@ static struct {
 	int log;
 	unsigned told; /* so often something was in it */
 	/* what fails */
-	uint32_t fail; /* units of the first group, */
+	uint32_t lost_opens; /* units whose node is asked by RDMA, and not heard, */
+	bool begun;          /* and has begun the unit: it refuses to do so again */
+	uint32_t fail;       /* units of the first group, */
 	enum when when;
 	unsigned fail_last;   /* and of those behind it, up to this one */
 	uint32_t reopen_fail; /* and these of it, later */
@@ -206,10 +208,17 @@ int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struc
 int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struct wstream **ret,
 			      bool *ret_opened, int *ret_bad, struct err *err)
 {
-	struct fake_stream *s = calloc(1, sizeof(*s));
+	struct fake_stream *s;
+	const bool lost = w->stage == DT_SETUP_CREATE &&
+			  nn.lost_opens & 1u << ec_id_unit((int64_t)w->block->blockid);
 
 	(void)fs;
+	*ret_bad = lost && !w->by_tcp ? -1 : 0;
+	if (*ret_bad < 0)
+		return err_set(err, -ECONNRESET, "the connection broke");
+	s = calloc(1, sizeof(*s));
 	assert_non_null(s);
+	s->refuses = lost && nn.begun;
 	s->base.ops = &fake_stream;
 	s->unit = ec_id_unit((int64_t)w->block->blockid);
 	s->group = nn.groups - 1;
@@ -228,7 +237,6 @@ int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struc
 		assert_int_equal(w->min_rcvd, s->u->len); /* all was drained */
 		assert_int_equal(w->max_rcvd, s->u->len);
 	}
-	*ret_bad = 0;
 	if (fails(s, s->u->opened ? NEVER : AT_OPEN) ||
 	    (s->u->opened && nn.reopen_fail & 1u << s->unit)) {
 		if (s->unit % 2) { /* half of them fail at once */
@@ -236,7 +244,7 @@ int __wrap_stream_start_write(struct dfs *fs, const struct write_setup *w, struc
 			return err_set(err, -ECONNREFUSED, "nobody is there");
 		}
 		s->refuses = true;
-	} else if (s->u->opened++) {
+	} else if (!s->refuses && s->u->opened++) {
 		s->u->stamp = w->latest_gs;
 	}
 	*ret_opened = s->unit == 0 && !s->refuses; /* RDMA */

@@ -113,7 +113,8 @@ static int set_up(struct writer *w, bool first, int *ret_bad, struct err *err)
 	return rc;
 }
 
-static int open_one(struct writer *w, struct err *err)
+/* *@ret_broke: no node has failed; another block is to be tried, with the same ones perhaps. */
+static int open_one(struct writer *w, bool *ret_broke, struct err *err)
 {
 	const Hd__ExtendedBlockProto before = w->f.block;
 	const struct finished_block finished = {w->f.has_block, before.blockid,
@@ -121,6 +122,7 @@ static int open_one(struct writer *w, struct err *err)
 	bool first;
 	int bad = 0, rc = next_block(w, &first, err);
 
+	*ret_broke = false;
 	rc = rc ?: located_check(w->pipe.lb, true, err);
 	if (rc < 0)
 		return rc;
@@ -133,7 +135,8 @@ static int open_one(struct writer *w, struct err *err)
 	w->f.block = before;
 	heard(w, bad, rc);
 	output_abandon(&w->f, w->pipe.lb->b);
-	if (rc != -ENOMEM && rc != -EMFILE && rc != -ENFILE) /* these are ours */
+	*ret_broke = bad < 0;
+	if (bad >= 0 && rc != -ENOMEM && rc != -EMFILE && rc != -ENFILE) /* these are ours */
 		/* without the memory we may meet it again */
 		(void)blame_opening(w, (size_t)bad, err, NULL);
 	return rc;
@@ -170,11 +173,14 @@ int writer_open_block(struct writer *w, struct err *err)
 	assert(w->stage == WRITER_IDLE && !w->pipe.ws);
 	for (uint32_t tries = 0;; tries++) {
 		const uint64_t failures = w->f.blamed.failures;
+		bool broke;
 
-		rc = open_one(w, err);
+		rc = open_one(w, &broke, err);
 		if (rc == 0)
 			break;
 		writer_drop_block(w);
+		if (broke && tries < w->f.fs->set.block_write_retries)
+			continue;
 		if (rc == -ENOTSUP && err)
 			no_rdma = *err;
 		else if (w->f.blamed.failures != failures && !other.rc && err)

@@ -191,10 +191,36 @@ static void a_block_whose_connections_break_again_and_again_goes_by_tcp(void **s
 		assert_int_equal(output_write(f, bytes, 1000, &err), 1000);
 		assert_int_equal(output_flush(f, 0, &err), 0);
 		assert_int_equal(by_rdma, 6 + i);
-		breaks(f, false);
+		if (i == 0)
+			breaks(f, false);
 	}
 	assert_int_equal(w->f.blamed.failures, 0);
 	end(f);
+}
+
+/* Its node may have begun it: another block, with the same node. */
+static void a_block_whose_opening_is_not_heard_is_another_one(void **state)
+{
+	struct output *f = begin_with(RDMA_AUTO, 20);
+	const struct writer *w = container_of(f, struct writer, f);
+	struct err err = ERR_INIT;
+
+	(void)state;
+	fs.set.block_write_retries = 3;
+	lost_opens = 3;
+	assert_int_equal(output_write(f, bytes, 5000, &err), 5000);
+	assert_int_equal(output_flush(f, 0, &err), 0);
+	assert_int_equal(w->f.blamed.failures, 0);
+	assert_int_equal(abandoned, 3);
+	assert_int_equal(blocks, 4);
+	end(f);
+	assert_int_equal(block[3].len, 5000);
+	f = begin_with(RDMA_AUTO, 20);
+	lost_opens = 4; /* not for ever */
+	assert_int_equal(output_write(f, bytes, 5000, &err), -ECONNRESET);
+	assert_int_equal(lost_opens, 0);
+	output_free(f);
+	fs.set.block_write_retries = 0;
 }
 
 /* Before the last packet, which the recovery of a close makes needless. */
@@ -287,6 +313,7 @@ int main(void)
 		cmocka_unit_test(hsync_tells_the_namenode_again_after_going_without),
 		cmocka_unit_test(where_the_connection_breaks_the_same_nodes_go_on),
 		cmocka_unit_test(a_block_whose_connections_break_again_and_again_goes_by_tcp),
+		cmocka_unit_test(a_block_whose_opening_is_not_heard_is_another_one),
 		cmocka_unit_test(a_connection_that_breaks_at_the_end_blames_no_node),
 		cmocka_unit_test(lent_bytes_stay_where_they_are_registered),
 	};

@@ -40,6 +40,7 @@ static const char *refusal;           /* addBlock fails with it, */
 static unsigned refused_from;         /* from this one on */
 static int open_rc;                   /* of streams */
 static int then_rc;                   /* of all but the first one; 0: the same */
+static unsigned lost_opens;           /* so many blocks are asked for, and nobody hears */
 static bool dry;                      /* there is no memory for packets that go by RDMA */
 static int recovery_rc = -ECONNRESET; /* then: of the others */
 static unsigned by_rdma;              /* streams that were opened and may go by it */
@@ -140,7 +141,11 @@ int __wrap_stream_open_write(struct dfs *fs, const struct write_setup *w, struct
 	struct fake_stream *s;
 
 	(void)fs;
-	*ret_bad = 0;
+	*ret_bad = lost_opens && w->stage == DT_SETUP_CREATE ? -1 : 0;
+	if (*ret_bad < 0) {
+		lost_opens--;
+		return err_set(err, -ECONNRESET, "the connection broke");
+	}
 	if (open_rc && then_rc && blocks > 1)
 		return err_set(err, then_rc, "it has no RDMA");
 	if (open_rc)
