@@ -63,8 +63,8 @@ DFS_API void dfs_buf_free(struct dfs *fs, void *buf);
  * dfs_buf_alloc() too. Fails with -ENOTSUP dfs.client.rdma is off, or no device has memory
  * windows; -ENODEV no RDMA device; -EEXIST it overlaps memory that is registered; -ENOSPC 256
  * stretches are; -EINVAL 0 bytes, or more than a device registers at once; -EFAULT it is no memory
- * that can be written to; -ENOMEM, also for the limit of locked memory: the text names the limit
- * and how to raise it.
+ * that can be written to; -ENOMEM, also for the limit of locked memory, or where the device has no
+ * memory windows left: the text says which, and the cure.
  */
 DFS_API int dfs_mem_register(struct dfs *fs, void *buf, size_t len, struct dfs_err *err);
 /**

@@ -86,15 +86,31 @@ static struct ibv_mr *reg(struct ibv_pd *pd, const struct verbs_memory *m)
 	return ibv_reg_mr(pd, m->p, m->len, access);
 }
 
-static int on_make(struct vdev *d, const struct verbs_memory *m, struct vmemory_on **ret)
+/* Others have those of the device, most likely: no limit of locked memory counts them. */
+static int no_windows_left(const struct vdev *d, int rc, struct err *err)
+{
+	err_sys(err, rc,
+		"RDMA device %s has no %u memory windows left, which each stretch of registered "
+		"memory takes, of %d for all programs",
+		ibv_get_device_name(d->ctx->device), VERBS_MEMORY_WINDOWS, d->attr.max_mw);
+	return err_cure(err,
+			"register fewer stretches, end other programs that use the device, or, "
+			"if all data nodes can be trusted, set dfs.rdma.windows=off, which "
+			"frees those of the library's buffers");
+}
+
+static int on_make(struct vdev *d, const struct verbs_memory *m, struct vmemory_on **ret,
+		   struct err *err)
 {
 	struct ibv_pd *pd = m->lent ? d->pd_in : d->pd_out;
 	struct vmemory_on *on;
-	int rc = pd ? 0 : -ENODEV; /* this side only listens, or only dials */
+	int rc;
 
-	rc = rc ?: vwindows_new(d, pd, VERBS_MEMORY_WINDOWS, &on);
+	if (!pd) /* this side only listens, or only dials */
+		return failed(d->ctx, m->len, -ENODEV, err);
+	rc = vwindows_new(d, pd, VERBS_MEMORY_WINDOWS, &on);
 	if (rc < 0)
-		return rc;
+		return no_windows_left(d, rc, err);
 	on->mr = reg(pd, m);
 	if (on->mr) {
 		*ret = on;
@@ -102,7 +118,7 @@ static int on_make(struct vdev *d, const struct verbs_memory *m, struct vmemory_
 	}
 	rc = neg_errno();
 	vwindows_free(on);
-	return rc;
+	return failed(d->ctx, m->len, rc, err);
 }
 
 static int put_on(struct vdev *d, const struct verbs_memory *m, struct err *err)
@@ -112,9 +128,9 @@ static int put_on(struct vdev *d, const struct verbs_memory *m, struct err *err)
 
 	if (rc < 0)
 		return rc;
-	rc = on_make(d, m, &on);
+	rc = on_make(d, m, &on, err);
 	if (rc < 0)
-		return failed(d->ctx, m->len, rc, err);
+		return rc;
 	atomic_store_explicit(&d->memory[m->idx], on, memory_order_release);
 	return 0;
 }

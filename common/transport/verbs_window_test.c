@@ -125,6 +125,30 @@ static void who_may_lock_no_more_is_told_so(void **state)
 	verbs_memory_free(must_have());
 }
 
+static struct ibv_mw *no_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	(void)pd;
+	(void)type;
+	errno = ENOMEM; /* as drivers say it, too */
+	return NULL;
+}
+
+static void who_finds_no_window_left_is_told_of_windows(void **state)
+{
+	struct err err = ERR_INIT;
+
+	(void)state;
+	opens(&dev[0]);
+	dev[0].d.attr.max_mw = 4711;
+	dev[0].ctx.ops.alloc_mw = no_mw;
+	assert_int_equal(refused(&err), -ENOMEM);
+	assert_non_null(strstr(err.text, "card0 has no 24 memory windows left"));
+	assert_non_null(strstr(err.text, "of 4711 for all programs"));
+	assert_non_null(strstr(err.text, "dfs.rdma.windows=off"));
+	assert_null(strstr(err.text, "MEMLOCK"));
+	assert_null(strstr(err.text, "ulimit"));
+}
+
 /* What comes over that device is copied. */
 static void a_device_that_is_opened_later_may_refuse(void **state)
 {
@@ -237,6 +261,7 @@ int main(void)
 		CASE(a_device_that_is_closed_is_left_alone),
 		CASE(a_device_without_windows_has_it_not),
 		CASE(who_may_lock_no_more_is_told_so),
+		CASE(who_finds_no_window_left_is_told_of_windows),
 		CASE(a_device_that_is_opened_later_may_refuse),
 		CASE(a_window_whose_connection_is_lost_is_made_anew),
 		CASE(a_dmabuf_is_on_each_device_by_its_descriptor),
