@@ -38,7 +38,7 @@ struct xlistener;
 
 struct xop {
 	void (*done)(struct xop *op, int res); /* bytes moved, or -errno */
-	void *priv[6];                         /* the transport's */
+	void *priv[7];                         /* the transport's */
 };
 
 struct xremote { /* memory of the peer, as it named it; streams ignore it */

@@ -275,10 +275,17 @@ void verbs_memory_free_later(struct verbs_memory *m, void (*gone)(void *arg), vo
 /** Of a connection that is up, and has VERBS_ONESIDED: so many READs at a time may this side post
  *  (it dialled) or does it answer (it was dialled); 0: none. Those beyond wait in a queue. */
 uint32_t verbs_read_depth(const struct xconn *c);
-/** READ @len > 0 bytes to @to, which is in @m and stays until done(). False: @m is not on the
- *  device of @c, and nothing was begun. */
-bool verbs_read(struct xconn *c, struct xremote from, const struct verbs_memory *m, void *to,
-		uint32_t len, struct xop *op);
+struct verbs_read {
+	struct xremote from;
+	void *to;                     /* stays until done() */
+	const struct verbs_memory *m; /* that @to is in; NULL: a slot of the pool */
+	uint32_t len;                 /* > 0 */
+	/* it may wait in the queue: when its turn comes at this time, or later, nothing is posted,
+	 * and done(-ETIME). 0: there is no such time */
+	uint64_t until_ns;
+};
+/** READ. False: r->m is not on the device of @c, and nothing was begun. */
+bool verbs_read(struct xconn *c, const struct verbs_read *r, struct xop *op);
 /** For use on @c, which is up. NULL: all are in use, or @c's device does not have the memory. It
  *  goes back before xconn_close(). */
 struct verbs_window *verbs_window_get(const struct verbs_memory *m, const struct xconn *c);

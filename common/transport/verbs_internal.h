@@ -84,8 +84,9 @@ struct vreq {
 	struct list link;
 	/* SEND: message; PULL: local address; PUSH: iovec array; BIND: the window */
 	const void *ptr;
-	uint64_t addr; /* remote address; SEND: payload address; BIND: of the stretch */
-	uint32_t rkey; /* remote key; SEND: message length; BIND, UNBIND: of the window */
+	uint64_t addr;     /* remote address; SEND: payload address; BIND: of the stretch */
+	uint64_t until_ns; /* PULL: as verbs_read */
+	uint32_t rkey;     /* remote key; SEND: message length; BIND, UNBIND: of the window */
 	/* PULL, BIND: bytes; PUSH: bytes done so far; SEND: payload length */
 	uint32_t len;
 	/* PUSH: pieces, next piece; PULL: 1 + verbs_memory.idx of what it goes to, or 0: the pool;

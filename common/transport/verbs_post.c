@@ -21,6 +21,7 @@ struct chain { /* work requests of one doorbell */
 	struct xop *early[VERBS_SQ_DEPTH]; /* done once posted: nothing of theirs is needed */
 	void *inlined[VERBS_SQ_DEPTH];     /* buffers free once posted */
 	uint32_t n, early_n, inlined_n, opcode[V_KINDS];
+	struct list late; /* pulls that are not posted any more */
 };
 
 /* In the send queue, and for its completion: in error every work request has one. One of both
@@ -243,12 +244,30 @@ static void add_pulls(struct vconn *c, struct chain *ch)
 {
 	struct vreq *q;
 
-	while ((q = first(&c->rdq)) && sq_has_room(c)) {
+	while ((q = first(&c->rdq))) {
+		if (q->until_ns && clock_mono_ns() >= q->until_ns) {
+			list_del(&q->link);
+			list_add_tail(&ch->late, &q->link);
+			continue;
+		}
+		if (!sq_has_room(c))
+			break;
 		if (c->rd_used == c->rd_max) {
 			metric_add(METRIC_RDMA_STALL_READ, 1);
 			break;
 		}
 		add_pull(c, ch, q);
+	}
+}
+
+static void refuse_late(struct chain *ch)
+{
+	struct list *l;
+
+	while ((l = list_pop(&ch->late))) {
+		struct xop *op = vreq_op(container_of(l, struct vreq, link));
+
+		op->done(op, -ETIME);
 	}
 }
 
@@ -332,12 +351,33 @@ static void spare_cqes(struct vconn *c)
 	c->cqes = needed;
 }
 
+static void post_chain(struct vconn *c, struct chain *ch)
+{
+	struct ibv_send_wr *bad = NULL;
+
+	metric_add(METRIC_RDMA_DOORBELLS, 1);
+	metric_add(METRIC_RDMA_WR_SEND, ch->opcode[V_SEND] + ch->opcode[V_PING]);
+	metric_add(METRIC_RDMA_WR_READ, ch->opcode[V_PULL]);
+	metric_add(METRIC_RDMA_WR_WRITE, ch->opcode[V_PUSH]);
+	metric_add(METRIC_RDMA_WR_BIND, ch->opcode[V_BIND]);
+	metric_add(METRIC_RDMA_WR_INVALIDATE, ch->opcode[V_UNBIND] + ch->opcode[V_COVER]);
+	if (ibv_post_send(c->qp, ch->wr, &bad))
+		take_back(c, ch, bad);
+	for (uint32_t i = 0; i < ch->inlined_n; i++)
+		vdev_tx_put(c->dev, ch->inlined[i]);
+	for (uint32_t i = 0; i < ch->early_n; i++)
+		ch->early[i]->done(ch->early[i],
+				   c->error ? c->error : (int)vreq_of(ch->early[i])->rkey);
+	if (vconn_next_cover(c, false)) /* it could not go before it was opened in this chain */
+		vconn_ready(c);
+}
+
 void vconn_flush(struct vconn *c)
 {
 	struct chain ch;
-	struct ibv_send_wr *bad = NULL;
 
 	ch.n = ch.early_n = ch.inlined_n = 0;
+	list_init(&ch.late);
 	memset(ch.opcode, 0, sizeof(ch.opcode));
 	list_del(&c->tx_link); /* it waits again if it has to */
 	vdev_post_due(c->dev); /* the peer is told of those as early as may be */
@@ -346,21 +386,7 @@ void vconn_flush(struct vconn *c)
 	build_chain(c, &ch);
 	spare_cqes(c);
 	vconn_start_timer(c); /* what waits for credits or slots has a deadline, too */
-	if (!ch.n)
-		return;
-	metric_add(METRIC_RDMA_DOORBELLS, 1);
-	metric_add(METRIC_RDMA_WR_SEND, ch.opcode[V_SEND] + ch.opcode[V_PING]);
-	metric_add(METRIC_RDMA_WR_READ, ch.opcode[V_PULL]);
-	metric_add(METRIC_RDMA_WR_WRITE, ch.opcode[V_PUSH]);
-	metric_add(METRIC_RDMA_WR_BIND, ch.opcode[V_BIND]);
-	metric_add(METRIC_RDMA_WR_INVALIDATE, ch.opcode[V_UNBIND] + ch.opcode[V_COVER]);
-	if (ibv_post_send(c->qp, ch.wr, &bad))
-		take_back(c, &ch, bad);
-	for (uint32_t i = 0; i < ch.inlined_n; i++)
-		vdev_tx_put(c->dev, ch.inlined[i]);
-	for (uint32_t i = 0; i < ch.early_n; i++)
-		ch.early[i]->done(ch.early[i],
-				  c->error ? c->error : (int)vreq_of(ch.early[i])->rkey);
-	if (vconn_next_cover(c, false)) /* it could not go before it was opened in this chain */
-		vconn_ready(c);
+	if (ch.n)
+		post_chain(c, &ch);
+	refuse_late(&ch);
 }

@@ -495,19 +495,19 @@ uint32_t vmemory_lkey(const struct vdev *d, uint32_t idx)
 	return atomic_load_explicit(&d->memory[idx], memory_order_relaxed)->mr->lkey;
 }
 
-bool verbs_read(struct xconn *x, struct xremote from, const struct verbs_memory *m, void *to,
-		uint32_t len, struct xop *op)
+bool verbs_read(struct xconn *x, const struct verbs_read *r, struct xop *op)
 {
 	struct vconn *c = (struct vconn *)x;
 
-	if (!atomic_load_explicit(&c->dev->memory[m->idx], memory_order_acquire))
+	if (r->m && !atomic_load_explicit(&c->dev->memory[r->m->idx], memory_order_acquire))
 		return false;
 	vconn_submit(c, &c->rdq, op,
 		     (struct vreq){.kind = V_PULL,
-				   .ptr = to,
-				   .addr = from.addr,
-				   .rkey = from.rkey,
-				   .len = len,
-				   .n = (uint16_t)(m->idx + 1)});
+				   .ptr = r->to,
+				   .addr = r->from.addr,
+				   .until_ns = r->until_ns,
+				   .rkey = r->from.rkey,
+				   .len = r->len,
+				   .n = (uint16_t)(r->m ? r->m->idx + 1 : 0)});
 	return true;
 }

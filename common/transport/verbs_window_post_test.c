@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold: a window gives the right that is named, in the domain that is meant, and it is
- * closed before messages that wait; a READ goes to registered memory by its own key. */
+ * closed before messages that wait; a READ goes to registered memory by its own key, and not after
+ * the time that it was given. */
+#include "common/base/clock.h"
 #include "common/transport/verbs_window_test_fixture.h"
 
 static enum ibv_wr_opcode posted[8];
@@ -131,13 +133,89 @@ static void a_window_is_closed_before_pulls_that_wait(void **state)
 	(void)verbs_window_open(&c->x, w, mem, 1, VERBS_PEER_READS);
 	vconn_flush(c);
 	for (uint32_t i = 0; i < 2; i++)
-		assert_true(verbs_read(&c->x, (struct xremote){1, 2}, m, mem, 1, &pull[i]));
+		assert_true(
+			verbs_read(&c->x, &(struct verbs_read){{1, 2}, mem, m, 1, 0}, &pull[i]));
 	vconn_flush(c);
 	verbs_window_close(&c->x, w, &shut);
 	vconn_flush(c);
 	assert_int_equal(posted_n, 3);
 	assert_int_equal(posted[1], IBV_WR_RDMA_READ);
 	assert_int_equal(posted[2], IBV_WR_LOCAL_INV);
+	conn_down(c);
+	verbs_memory_free(m);
+}
+
+struct timed {
+	struct xop op; /* first */
+	int res;       /* 1: it is not done */
+};
+
+static void is_done(struct xop *op, int res)
+{
+	((struct timed *)op)->res = res;
+}
+
+/* The send queue has room for one: the others wait in the connection's, whatever the peer allows.
+ */
+static void a_read_whose_time_is_over_in_the_queue_is_not_posted(void **state)
+{
+	struct timed t[4] = {{{.done = is_done}, 1},
+			     {{.done = is_done}, 1},
+			     {{.done = is_done}, 1},
+			     {{.done = is_done}, 1}};
+	struct ibv_qp qp = {0};
+	struct verbs_memory *m;
+	struct vconn *c;
+	uint64_t now;
+
+	(void)state;
+	opens(&dev[0]);
+	m = must_have();
+	c = conn_up(&qp);
+	c->rd_max = 16;
+	c->sq_depth = 2;
+	now = clock_mono_ns();
+	for (uint32_t i = 0; i < 4; i++) {
+		const uint64_t until = i == 2 ? now + 20 * NS_PER_MS : i ? now + NS_PER_S * 60 : 0;
+
+		assert_true(verbs_read(&c->x, &(struct verbs_read){{1, 2}, mem, m, 1, until},
+				       &t[i].op));
+	}
+	vconn_flush(c);
+	assert_int_equal(posted_n, 1);
+	assert_int_equal(list_length(&c->rdq), 3);
+	while (clock_mono_ns() < now + 20 * NS_PER_MS)
+		;
+	for (uint32_t i = 2; i <= 3; i++) { /* one more is over */
+		c->sq_tail++;
+		vconn_flush(c);
+		assert_int_equal(posted_n, i);
+	}
+	assert_true(t[0].res == 1 && t[1].res == 1 && t[3].res == 1);
+	assert_int_equal(t[2].res, -ETIME);
+	assert_true(list_empty(&c->rdq));
+	conn_down(c);
+	verbs_memory_free(m);
+}
+
+/* Nothing else is there to post. */
+static void so_is_the_only_one(void **state)
+{
+	struct timed t = {{.done = is_done}, 1};
+	struct ibv_qp qp = {0};
+	struct verbs_memory *m;
+	struct vconn *c;
+
+	(void)state;
+	opens(&dev[0]);
+	m = must_have();
+	c = conn_up(&qp);
+	c->rd_max = 16;
+	assert_true(
+		verbs_read(&c->x, &(struct verbs_read){{1, 2}, mem, m, 1, clock_mono_ns()}, &t.op));
+	vconn_flush(c);
+	assert_int_equal(posted_n, 0);
+	assert_int_equal(t.res, -ETIME);
 	conn_down(c);
 	verbs_memory_free(m);
 }
@@ -206,6 +284,7 @@ static void a_read_goes_to_registered_memory(void **state)
 {
 	struct vconn c = {.v = &v, .dev = &dev[0].d};
 	struct verbs_memory *m, *other;
+	struct verbs_read r;
 	struct xop op;
 	struct vreq *q = vreq_of(&op);
 
@@ -213,9 +292,10 @@ static void a_read_goes_to_registered_memory(void **state)
 	list_init(&c.rdq);
 	other = must_have(); /* there is no device: it is not the first one */
 	m = must_have();
-	assert_false(verbs_read(&c.x, (struct xremote){1, 2}, m, mem, 3, &op));
+	r = (struct verbs_read){{1, 2}, mem, m, 3, 0};
+	assert_false(verbs_read(&c.x, &r, &op));
 	opens(&dev[0]);
-	assert_true(verbs_read(&c.x, (struct xremote){1, 2}, m, mem, 3, &op));
+	assert_true(verbs_read(&c.x, &r, &op));
 	assert_true(q->kind == V_PULL && q->addr == 1 && q->rkey == 2 && q->ptr == mem &&
 		    q->len == 3 && q->n == 2);
 	assert_int_equal(vmemory_lkey(&dev[0].d, q->n - 1u), 2);
@@ -230,6 +310,8 @@ int main(void)
 		CASE(a_peer_gets_the_right_that_is_named_and_no_other),
 		CASE(a_window_is_closed_before_pulls_that_wait),
 		CASE(a_window_is_closed_before_messages_that_wait_for_credits),
+		CASE(a_read_whose_time_is_over_in_the_queue_is_not_posted),
+		CASE(so_is_the_only_one),
 		CASE(what_is_lent_is_in_the_domain_of_those_who_were_accepted),
 		CASE(a_read_goes_to_registered_memory),
 	};

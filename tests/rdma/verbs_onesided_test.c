@@ -114,8 +114,13 @@ static void more_than_the_depth_wait(struct side *client, struct pair *p)
 	check(verbs_memory_new(client->v, to, MANY * 1024, &m, &err) == 0,
 	      "memory is registered: %s", err.text);
 	for (unsigned i = 0; i < MANY; i++)
-		good &= verbs_read(p->c, (struct xremote){from.addr + i * 1024ull, from.rkey}, m,
-				   to + i * 1024ull, 1024, wop(&w[i]));
+		good &= verbs_read(
+			p->c,
+			&(struct verbs_read){.from = {from.addr + i * 1024ull, from.rkey},
+					     .to = to + i * 1024ull,
+					     .m = m,
+					     .len = 1024},
+			wop(&w[i]));
 	good &= UNTIL(all_done(w));
 	for (unsigned i = 0; i < MANY; i++)
 		good &= w[i].res == 1024;

@@ -266,29 +266,30 @@ static void on_read(struct xop *op, int res)
 	view_put(v);
 }
 
-static void begin(struct rview *v, struct rview_read *q)
+static bool post(struct rview *v, struct rview_read *q, struct verbs_read *r, uint64_t addr)
 {
 	q->view = v;
 	q->op.done = on_read;
 	v->refs++;
 	v->conn->reads++;
+	r->from = (struct xremote){addr, v->at.rkey};
+	r->until_ns = v->until_ns;
+	if (verbs_read(v->conn->x, r, &q->op))
+		return true;
+	v->conn->reads--;
+	view_put(v);
+	return false;
 }
 
 void rdma_view_read(struct rview *v, struct rview_read *q, uint64_t addr, uint32_t len,
 		    struct slot *slot, uint32_t off)
 {
-	begin(v, q);
-	xconn_pull(v->conn->x, (struct xremote){addr, v->at.rkey}, slot, off, len, &q->op);
+	(void)post(v, q, &(struct verbs_read){.to = slot->data + off, .len = len}, addr);
 }
 
 bool rdma_view_read_to(struct rview *v, struct rview_read *q, uint64_t addr, uint32_t len,
 		       const struct rmem *m, void *to)
 {
-	begin(v, q);
-	if (verbs_read(v->conn->x, (struct xremote){addr, v->at.rkey}, rdma_memory_verbs(m), to,
-		       len, &q->op))
-		return true;
-	v->conn->reads--;
-	view_put(v);
-	return false;
+	return post(v, q, &(struct verbs_read){.to = to, .m = rdma_memory_verbs(m), .len = len},
+		    addr);
 }

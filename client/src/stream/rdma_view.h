@@ -9,8 +9,8 @@
  * processor has nothing to do with it. A connection has the views of its own; all readers of the
  * handle share them. Whatever is not as it should be is no error: the read goes the ordinary way.
  * Lease: counted from when it was asked for, and used up to 3 s before its end, so that a READ that
- * is under way is over by then. READs are posted at once or not at all: no more are under way than
- * the connection has room for.
+ * is under way is over by then. No more are under way than the node answers at a time, so none
+ * waits for others; one that finds no room in the send queue waits, and is not posted too late.
  * Threading: all of it on the reactor.
  * Source: docs/design/019-one-sided-reads.md.
  */
@@ -40,7 +40,8 @@ void rdma_view_distrust(struct rcall *c, const Hd__ExtendedBlockProto *block);
 struct rview_read {
 	struct xop op;
 	struct rview *view;
-	/** @res negative: the connection is lost, which is told to its calls, too. */
+	/** -ETIME: its time was over before it could be posted; the node is to be asked. Else @res
+	 *  negative: the connection is lost, which is told to its calls, too. */
 	void (*done)(struct rview_read *q, int res);
 };
 /** May @n more be posted? */

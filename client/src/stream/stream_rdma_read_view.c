@@ -2,6 +2,8 @@
 /* A request of an RDMA read with which the node has nothing to do: data and CRCs are READ from its
  * memory to where the answer to an ordinary request would have come (rdma_view.h). All of it on the
  * reactor. */
+#include <errno.h>
+
 #include "client/src/stream/stream_rdma_read_internal.h"
 #include "common/wire/dt.h"
 
@@ -30,7 +32,8 @@ static void part_done(struct rslot *s, int res)
 {
 	struct rdma_r *r = s->r;
 
-	s->failed |= res < 0;
+	s->again |= res == -ETIME; /* of the node, as the view has no time left */
+	s->failed |= res < 0 && res != -ETIME;
 	if (--s->parts)
 		return;
 	pthread_mutex_lock(&r->m.lock);

@@ -81,6 +81,25 @@ static void no_read_is_posted_in_the_last_three_seconds(void **state)
 	assert_int_equal(get(0, 1000), 1);
 }
 
+/* It waits in the transport, which refuses to post it then; the other one may have been in time. */
+static void what_is_late_when_its_turn_comes_is_an_ordinary_read(void **state)
+{
+	const uint32_t before = slots_out();
+
+	(void)state;
+	given.ms = 3600;
+	for (unsigned which = 1; which <= 3; which++) {
+		assert_int_equal(get_of(which, 0, 1000), 1);
+		settle();
+		silent = true; /* no more time is given */
+		late = which;
+		assert_int_equal(get_of(which, 0, 1000), 1);
+		assert_int_equal(reads, 2 * which);
+		silent = late = false;
+	}
+	assert_int_equal(slots_out(), before);
+}
+
 static void more_time_is_asked_for_before_the_end(void **state)
 {
 	const uint64_t begin = clock_mono_ns();
@@ -347,6 +366,7 @@ int main(void)
 		CASE(what_is_not_cached_or_agreed_on_is_not_asked_for),
 		CASE(it_is_asked_again_when_the_node_says),
 		CASE(no_read_is_posted_in_the_last_three_seconds),
+		CASE(what_is_late_when_its_turn_comes_is_an_ordinary_read),
 		CASE(more_time_is_asked_for_before_the_end),
 		CASE(a_lease_that_is_too_short_is_not_used),
 		CASE(wrong_bytes_cost_an_ordinary_read),

@@ -31,6 +31,7 @@ static atomic_bool holds, damages, breaks, silent;
 static struct capsule unsaid; /* the last answer while it was silent */
 static uint32_t ended_key;
 static uint64_t last_read_ns;
+static atomic_uint late; /* 1: READs of data, 2: of CRCs wait until their time is over */
 
 /* ---- the device ---- */
 
@@ -82,36 +83,37 @@ static inline void check_range(struct xremote from, uint32_t len)
 	assert_int_equal(from.rkey, RKEY);
 }
 
-static inline void read_to(struct xremote from, uint8_t *to, uint32_t len, struct xop *op)
+static inline void read_to(const struct verbs_read *r, struct xop *op)
 {
 	struct held *h = calloc(1, sizeof(*h));
-	const bool data = from.addr < given.crc_addr || from.addr >= given.crc_addr + given.crc_len;
+	const uint64_t at = r->from.addr;
+	const bool data = at < given.crc_addr || at >= given.crc_addr + given.crc_len;
 
-	check_range(from, len);
+	check_range(r->from, r->len);
+	assert_true(r->until_ns &&
+		    r->until_ns < clock_mono_ns() + given.ms * NS_PER_MS - 3 * NS_PER_S);
 	reads++;
 	last_read_ns = clock_mono_ns();
 	if (++in_flight > most_in_flight)
 		most_in_flight = in_flight;
 	h->op = op;
 	h->msg.fn = read_done;
-	h->res = breaks ? -EPROTO : (int)len;
-	memcpy(to, (const void *)(uintptr_t)from.addr, len);
+	h->res = breaks ? -EPROTO : (int)r->len;
+	if (late & (data ? 1u : 2u)) {
+		while (clock_mono_ns() < r->until_ns)
+			;
+		h->res = -ETIME;
+	}
+	if (h->res > 0)
+		memcpy(r->to, (const void *)(uintptr_t)at, r->len);
 	if (damages && data)
-		to[len / 2] ^= 1;
+		((uint8_t *)r->to)[r->len / 2] ^= 1;
 	if (holds)
 		all_held[held_count++] = h;
 	else
 		reactor_post(conn.reactor, &h->msg);
 	if (breaks && !losing.next)
 		reactor_post(conn.reactor, &losing);
-}
-
-static inline void view_pull(struct xconn *c, struct xremote from, struct slot *slot, uint32_t off,
-			     uint32_t len, struct xop *op)
-{
-	assert_ptr_equal(c, &conn);
-	assert_true(off <= slot->size && len <= slot->size - off);
-	read_to(from, slot->data + off, len, op);
 }
 
 static bool has_memory;
@@ -126,8 +128,7 @@ int __wrap_verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_m
 void __wrap_verbs_memory_free(struct verbs_memory *m);
 struct verbs_window *__wrap_verbs_window_get(const struct verbs_memory *m, const struct xconn *c);
 void __wrap_verbs_window_put(struct verbs_window *w);
-bool __wrap_verbs_read(struct xconn *c, struct xremote from, const struct verbs_memory *m, void *to,
-		       uint32_t len, struct xop *op);
+bool __wrap_verbs_read(struct xconn *c, const struct verbs_read *r, struct xop *op);
 
 int __wrap_verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
 			    struct err *err)
@@ -155,14 +156,13 @@ void __wrap_verbs_window_put(struct verbs_window *w)
 	windows_out--;
 }
 
-bool __wrap_verbs_read(struct xconn *c, struct xremote from, const struct verbs_memory *m, void *to,
-		       uint32_t len, struct xop *op)
+bool __wrap_verbs_read(struct xconn *c, const struct verbs_read *r, struct xop *op)
 {
 	assert_ptr_equal(c, &conn);
-	assert_non_null(m);
-	if (has_memory)
-		read_to(from, to, len, op);
-	return has_memory;
+	if (r->m && !has_memory)
+		return false;
+	read_to(r, op);
+	return true;
 }
 
 static inline void let_go(struct rtask *t)
@@ -212,7 +212,6 @@ static const struct xport_ops view_ops = {.name = "fake",
 					  .messages = true,
 					  .send = view_send,
 					  .recv = fake_recv,
-					  .pull = view_pull,
 					  .close = fake_close};
 
 /* ---- the program ---- */
@@ -299,7 +298,7 @@ static inline int view_setup(void **state)
 	conn.ops = &view_ops;
 	fs.rdma->onesided = true;
 	views = ends = reads = most_in_flight = in_flight = refused = held_count = windows_out = 0;
-	holds = damages = breaks = silent = false;
+	holds = damages = breaks = silent = late = false;
 	has_memory = true;
 	losing.next = NULL;
 	depth = 16;
