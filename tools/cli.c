@@ -357,8 +357,8 @@ void cli_end(struct cli *c)
 static void say(const struct cli *c, const char *kind, const char *what, const char *text)
 {
 	flockfile(stderr);
-	fprintf(stderr, "dfs %s: %s%s%s%s\n", c->cmd, kind, what ? what : "", what ? ": " : "",
-		text);
+	fprintf(stderr, "%s%s: %s%s%s%s\n", c->hadoop ? "" : "dfs ", c->cmd, kind, what ? what : "",
+		what ? ": " : "", text);
 	funlockfile(stderr);
 }
 
@@ -384,8 +384,35 @@ int cli_fail_cure(struct cli *c, const char *what, const char *text, const char 
 	return cli_fail(c, what, line);
 }
 
+const char *cli_hadoop_words(int rc)
+{
+	switch (rc) {
+	case -ENOENT:
+		return "No such file or directory";
+	case -EEXIST:
+		return "File exists";
+	case -EISDIR:
+		return "Is a directory";
+	case -ENOTDIR:
+		return "Is not a directory";
+	case -ENOTEMPTY:
+		return "Directory is not empty";
+	default:
+		return NULL;
+	}
+}
+
 int cli_fail_errno(struct cli *c, const char *what, int rc, const char *cure)
 {
+	const char *words = c->hadoop ? cli_hadoop_words(rc) : NULL;
+
+	if (what && words) {
+		flockfile(stderr);
+		fprintf(stderr, "%s: `%s': %s\n", c->cmd, what, words);
+		funlockfile(stderr);
+		__atomic_add_fetch(&c->failures, 1, __ATOMIC_RELAXED);
+		return EXIT_FAIL;
+	}
 	return cure ? cli_fail_cure(c, what, err_name(rc), cure) : cli_fail(c, what, err_name(rc));
 }
 

@@ -5,7 +5,8 @@
  * cli - what every `dfs` command shares: options, connection, messages, numbers for people
  *
  * Idea: a command is a function and a row in a table (dfs.c). Its options are parsed here together
- * with the common ones; errors are one line on stderr: "dfs CMD: PATH: cause; cure".
+ * with the common ones; errors are one line on stderr: "dfs CMD: PATH: cause; cure", or in the words
+ * of Hadoop's shell (shell.h) "CMD: `PATH': cause".
  * Exit codes: 0 done, 1 something failed (the rest was still done), 2 wrong usage.
  * Threading: cli_fail() from any thread; the rest from main.
  */
@@ -38,6 +39,8 @@ struct cli {
 	bool wait;                 /* -w: until it is done everywhere */
 	bool append;               /* --append: behind what is there */
 	bool new_block;            /* --new-block */
+	bool hadoop;               /* speak as Hadoop's shell does */
+	bool move;                 /* delete local files that are copied */
 	bool has_names, has_space; /* --names, --space were given: */
 	int64_t names, space;      /* DFS_QUOTA_NONE for "none" */
 	uint32_t replication;      /* --replication */
@@ -82,6 +85,8 @@ void cli_end(struct cli *c);
 /** One line on stderr; counts as a failure. Always returns EXIT_FAIL. */
 int cli_fail(struct cli *c, const char *what, const char *text);
 int cli_fail_errno(struct cli *c, const char *what, int rc, const char *cure);
+/** What Hadoop's shell says of a path with this error; NULL: it has no sentence of its own. */
+const char *cli_hadoop_words(int rc);
 /** With what to do about it. */
 int cli_fail_cure(struct cli *c, const char *what, const char *text, const char *cure);
 /** One line on stderr about what was done, and is not as good as it should be: no failure. */

@@ -76,7 +76,12 @@ static int change_all(struct change *ch)
 
 static int usage(const struct cli *c, const char *what)
 {
-	fprintf(stderr, "dfs %s: %s '%s'; see dfs %s --help\n", c->cmd, what, c->argv[0], c->cmd);
+	if (c->hadoop)
+		fprintf(stderr, "-%s: %s '%s'; see dfs -help %s\n", c->cmd, what, c->argv[0],
+			c->cmd);
+	else
+		fprintf(stderr, "dfs %s: %s '%s'; see dfs %s --help\n", c->cmd, what, c->argv[0],
+			c->cmd);
 	return EXIT_USAGE;
 }
 

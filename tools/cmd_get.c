@@ -108,7 +108,8 @@ static int get_one(struct copy *c, const struct copy_item *it, void *buf)
 	if (!c->cli->force && lstat(it->dst, &st) == 0)
 		return cli_fail_errno(c->cli, it->dst, -EEXIST, "use -f to replace it");
 	tmp = copy_tmp_name(it->dst);
-	fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, it->mode & 0777);
+	fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+		  c->cli->hadoop ? 0666 : it->mode & 0777);
 	if (fd < 0) {
 		rc = cli_fail_write(c->cli, it->dst, neg_errno());
 		free(tmp);

@@ -92,7 +92,8 @@ static int upload(struct copy *c, const struct copy_item *it, int fd, const char
 	struct dfs_create_opts o = {.size = sizeof(o),
 				    .flags = DFS_CREATE_NO_PARENTS | DFS_CREATE_NO_HSYNC |
 					     DFS_CREATE_SPARE_UNIT,
-				    .mode = it->mode | DFS_MODE_SET,
+				    /* Hadoop's put gives files the usual mode */
+				    .mode = c->cli->hadoop ? 0 : it->mode | DFS_MODE_SET,
 				    .replication = c->cli->replication,
 				    .block_size = c->cli->block_size,
 				    .ec_policy = c->cli->ec_policy};
@@ -160,10 +161,26 @@ static int append_fd(struct copy *c, const struct copy_item *it, int fd, void *b
 	return rc < 0 ? EXIT_FAIL : EXIT_OK;
 }
 
+/* It is in the cluster and is to be there alone; unless it has changed while it was copied. */
+static int remove_source(struct copy *c, const struct copy_item *it, const struct stat *then)
+{
+	struct stat now;
+
+	if (stat(it->src, &now) < 0)
+		return cli_fail_errno(c->cli, it->src, neg_errno(), NULL);
+	if (now.st_dev != then->st_dev || now.st_ino != then->st_ino ||
+	    now.st_size != then->st_size || now.st_mtim.tv_sec != then->st_mtim.tv_sec ||
+	    now.st_mtim.tv_nsec != then->st_mtim.tv_nsec)
+		return cli_fail(c->cli, it->src,
+				"it was changed while it was copied, and is not deleted");
+	return unlink(it->src) < 0 ? cli_fail_errno(c->cli, it->src, neg_errno(), NULL) : EXIT_OK;
+}
+
 static int put_one(struct copy *c, const struct copy_item *it, void *buf)
 {
 	bool is_stdin = !strcmp(it->src, "-");
 	int fd = is_stdin ? STDIN_FILENO : open(it->src, O_RDONLY | O_CLOEXEC);
+	struct stat then = {0};
 	struct dfs_stat st;
 	char *tmp = NULL;
 	int rc;
@@ -172,6 +189,8 @@ static int put_one(struct copy *c, const struct copy_item *it, void *buf)
 		return cli_fail_errno(c->cli, it->src, neg_errno(), NULL);
 	if (!is_stdin)
 		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	if (c->cli->move)
+		(void)fstat(fd, &then);
 	if (!c->cli->append)
 		tmp = copy_tmp_name(it->dst);
 	if (c->cli->append)
@@ -180,6 +199,8 @@ static int put_one(struct copy *c, const struct copy_item *it, void *buf)
 		rc = cli_fail_errno(c->cli, it->dst, -EEXIST, "use -f to replace it");
 	else
 		rc = upload(c, it, fd, tmp, buf);
+	if (rc == EXIT_OK && c->cli->move && !is_stdin)
+		rc = remove_source(c, it, &then);
 	free(tmp);
 	if (!is_stdin)
 		(void)close(fd);
@@ -220,7 +241,7 @@ static void walk_dir(struct copy *c, const char *src, const char *dst, uint32_t 
 	struct dirent *e;
 	DIR *d;
 
-	if (dfs_mkdir(c->cli->fs, dst, mode, true, &err) < 0) {
+	if (dfs_mkdir(c->cli->fs, dst, c->cli->hadoop ? 0 : mode, true, &err) < 0) {
 		cli_fail(c->cli, dst, err.text);
 		return;
 	}
@@ -282,6 +303,8 @@ static int connect_for(struct copy *c)
 {
 	int rc = operand_check(c->cli);
 
+	if (c->cli->fs)
+		return EXIT_OK;
 	if (rc == EXIT_OK && none_is_there(c->cli))
 		rc = copy_run(c); /* of nothing */
 	return rc ? rc : cli_connect(c->cli);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dfs - the command line: `dfs CMD ...`, or `dfs-CMD ...` by the name it is called by. */
+/* dfs - the command line: `dfs CMD ...`, or `dfs-CMD ...` by the name it is called by; and, in the
+ * words of Hadoop, `dfs -CMD ...`. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 
 #include "common/base/err.h"
 #include "tools/cli.h"
+#include "tools/shell.h"
 
 static const struct cli_command COMMANDS[] = {
 	{"put", cmd_put, "rfjqABEJ", OPERANDS_LAST_REMOTE, 2, -1, "LOCAL... PATH",
@@ -123,8 +125,12 @@ static void print_commands(FILE *f)
 	      "Symbolic links in the file system are not followed. ls, stat, rm and mv take a link for itself; a command\n"
 	      "that needs its target fails and says where it leads; chmod -r and the like leave links as they are.\n"
 	      "Exit status: 0 done, 1 something failed (the rest was still done), 2 wrong usage.\n"
-	      "`dfs COMMAND --help` tells more.\n",
+	      "`dfs COMMAND --help` tells more.\n\n"
+	      "In the words of `hdfs dfs`, with its options, output and exit status (dfs -ls -R /x, also dfs fs -ls -R\n"
+	      "/x and dfs dfs -ls -R /x; dfs -help [COMMAND]; PATHs may be patterns):\n",
 	      f);
+	shell_print_names(f);
+	fputs("Those that have no other name need no dash: dfs tail -f /x.\n", f);
 }
 
 static const struct cli_command *find(const char *name)
@@ -145,6 +151,20 @@ static void fill_closed_streams(void)
 			(void)open("/dev/null",
 				   fd == STDIN_FILENO ? O_WRONLY
 						      : O_RDONLY); /* the lowest free one is @fd */
+}
+
+/* Is @name, the first word, in the words of `hdfs dfs`? *@ret_rc: what came of it. */
+static bool is_shell(const char *name, int argc, char **argv, int *ret_rc)
+{
+	const bool group = !strcmp(name, "fs") || !strcmp(name, "dfs");
+
+	if (group)
+		*ret_rc = shell_main(argc - 1, argv + 1, false);
+	else if ((name[0] == '-' && name[1] != '-') || (!find(name) && shell_has(name)))
+		*ret_rc = shell_main(argc, argv, true);
+	else
+		return false;
+	return true;
 }
 
 /* It has something to say, or to do, without a NameNode. */
@@ -180,6 +200,8 @@ int main(int argc, char **argv)
 		printf("dfs-rdma %s\n", dfs_version());
 		return EXIT_OK;
 	}
+	if (name == argv[0] && is_shell(name, argc, argv, &rc))
+		return rc;
 	cmd = find(name);
 	if (!cmd) {
 		fprintf(stderr, "dfs: no command '%s'; see dfs --help\n", name);

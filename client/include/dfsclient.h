@@ -132,7 +132,8 @@ struct dfs_defaults {
 	uint32_t replication;        /* likewise, dfs.replication */
 	uint32_t bytes_per_checksum; /* likewise, dfs.bytes-per-checksum */
 	uint32_t umask;              /* fs.permissions.umask-mode */
-	uint64_t reserved[4];
+	uint64_t trash_minutes;      /* the server's fs.trash.interval; 0: it keeps no trash */
+	uint64_t reserved[3];
 };
 
 /** What dfs_create() uses where its options say nothing. No failure. */

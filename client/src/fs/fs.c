@@ -361,6 +361,7 @@ static int load_defaults(struct dfs *fs, struct err *err)
 	fs->defaults.replication = fs->set.replication ?: d->replication;
 	fs->defaults.bytes_per_checksum = fs->set.bytes_per_checksum ?: d->bytesperchecksum;
 	fs->defaults.umask = fs->set.umask;
+	fs->defaults.trash_minutes = d->trashinterval;
 	pb_free(m);
 	if (fs->defaults.bytes_per_checksum == 0 || fs->defaults.bytes_per_checksum > BPC_MAX)
 		return err_set(err, -EINVAL, "%u bytes per checksum is not between 1 and %u",
