@@ -40,13 +40,24 @@ static const struct shell_command COMMANDS[] = {
 	{"count", shell_count, "q h v u t! x! e! s!", OPERANDS_REMOTE, 1, -1,
 	 "[-q] [-h] [-v] [-u] PATH...",
 	 "Directories, files and bytes below each path; -q: quotas, too; -u: quotas alone; -v: a header."},
+	{"cp", shell_cp, "f d p* t: q:", OPERANDS_REMOTE, 2, -1,
+	 "[-f] [-d] [-p[topax]] [-t N] PATH... TARGET",
+	 "Copy files and directories within the cluster. -f: replace files; -p: keep times, owner and\n"
+	 "permission, or what the letters say (a: access control list, x: extended attributes)."},
 	{"df", shell_df, "h", OPERANDS_REMOTE, 0, -1, "[-h] [PATH...]",
 	 "Capacity, used and free bytes of the cluster."},
 	{"du", shell_du, "s h v x!", OPERANDS_REMOTE, 0, -1, "[-s] [-h] [-v] [PATH...]",
 	 "Bytes of files below each entry, and of all their replicas; -s: of each path as a whole."},
 	{"dus", shell_du, "h v x!", OPERANDS_REMOTE, 0, -1, "[PATH...]", "As -du -s."},
+	{"find", shell_find, NULL, OPERANDS_REMOTE, 1, -1, "[PATH...] [EXPRESSION...]",
+	 "Paths below each path that the expression lets pass: -name PATTERN, -iname PATTERN, -print,\n"
+	 "-print0, with -a or nothing between them."},
 	{"get", shell_get, GET_OPTIONS, OPERANDS_LAST_LOCAL, 1, -1, "[-f] [-t N] PATH... LOCAL",
 	 GET_HELP},
+	{"getmerge", shell_getmerge, "nl skip-empty-file", OPERANDS_LAST_LOCAL, 2, -1,
+	 "[-nl] [-skip-empty-file] PATH... LOCAL",
+	 "Write files, and those of directories, into one local file, which appears when it is whole.\n"
+	 "-nl: a line feed behind each; -skip-empty-file: none behind empty ones."},
 	{"head", shell_head, "", OPERANDS_REMOTE, 1, 1, "FILE",
 	 "Write the first KiB of a file to standard output."},
 	{"help", help_command, "", OPERANDS_FIRST_OTHER, 0, -1, "[COMMAND...]",
@@ -87,6 +98,8 @@ static const struct shell_command COMMANDS[] = {
 	{"test", shell_test, "e d f s z w r", OPERANDS_REMOTE, 1, 1, "-e|-d|-f|-s|-z|-w|-r PATH",
 	 "Exit status 0 if the path is there (-e), a directory (-d), a file (-f), has bytes (-s), has none\n"
 	 "(-z), may be written (-w), read (-r); else 1."},
+	{"text", shell_text, "ignoreCrc!", OPERANDS_REMOTE, 1, -1, "PATH...",
+	 "Write files to standard output; what gzip or zlib (.deflate) has packed is unpacked."},
 	{"touch", shell_touch, "a m c t:", OPERANDS_REMOTE, 1, -1,
 	 "[-a] [-m] [-c] [-t yyyyMMdd:HHmmss] FILE...",
 	 "Set the times of files, which are made when they are missing. -a: of access alone; -m: of\n"

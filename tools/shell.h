@@ -117,9 +117,12 @@ int shell_attr(struct shell *s); /* chmod, chown, chgrp */
 int shell_cat(struct shell *s);
 int shell_concat(struct shell *s);
 int shell_count(struct shell *s);
+int shell_cp(struct shell *s);
 int shell_df(struct shell *s);
 int shell_du(struct shell *s); /* and dus */
+int shell_find(struct shell *s);
 int shell_get(struct shell *s);
+int shell_getmerge(struct shell *s);
 int shell_head(struct shell *s);
 int shell_ls(struct shell *s); /* and lsr */
 int shell_mkdir(struct shell *s);
@@ -131,6 +134,7 @@ int shell_setrep(struct shell *s);
 int shell_stat_command(struct shell *s);
 int shell_tail(struct shell *s);
 int shell_test(struct shell *s);
+int shell_text(struct shell *s);
 int shell_touch(struct shell *s);
 int shell_touchz(struct shell *s);
 int shell_truncate(struct shell *s);
