@@ -25,6 +25,9 @@ static const struct shell_command COMMANDS[] = {
 	 "Write local files (-: standard input) to the end of PATH. -n: in a new block."},
 	{"cat", shell_cat, "ignoreCrc!", OPERANDS_REMOTE, 1, -1, "PATH...",
 	 "Write files to standard output."},
+	{"checksum", shell_checksum, "v", OPERANDS_REMOTE, 1, -1, "[-v] PATH...",
+	 "Hadoop's checksums of files, which tell files of other bytes apart; -v: with the block size.\n"
+	 "-D dfs.checksum.combine.mode=COMPOSITE_CRC: the same for any block size."},
 	{"chgrp", shell_attr, "R ...", OPERANDS_FIRST_OTHER, 2, -1, "[-R] GROUP PATH...",
 	 "Change the group."},
 	{"chmod", shell_attr, "R ...", OPERANDS_FIRST_OTHER, 2, -1, "[-R] MODE PATH...",

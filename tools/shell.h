@@ -115,6 +115,7 @@ const char *shell_permission(char buf[12], const struct dfs_stat *st);
 int shell_append(struct shell *s);
 int shell_attr(struct shell *s); /* chmod, chown, chgrp */
 int shell_cat(struct shell *s);
+int shell_checksum(struct shell *s);
 int shell_concat(struct shell *s);
 int shell_count(struct shell *s);
 int shell_cp(struct shell *s);

@@ -138,6 +138,26 @@ struct dfs_replace {
 DFS_API int dfs_replace_blocks(struct dfs *fs, const char *path, const struct dfs_replace *r,
 			       struct dfs_err *err);
 
+/** What Hadoop says of the bytes of a file (FileSystem.getFileChecksum). */
+struct dfs_checksum {
+	/* "MD5-of-0MD5-of-512CRC32C", "COMPOSITE-CRC32C"; "NONE": the file has CRCs of two kinds,
+	 * or none */
+	char algorithm[64];
+	size_t len;        /* of bytes: 28, 4, 0 */
+	uint8_t bytes[32]; /* as FileChecksum.getBytes() */
+	uint64_t reserved[4];
+};
+
+/**
+ * The checksum of a file, out of those that data nodes have of its blocks; no byte of it is read.
+ * That of MD5s depends on the sizes of blocks and chunks; @composite does not, and is the same for
+ * a replicated and an erasure-coded file of the same bytes. An empty file has the one of MD5s.
+ * Fails with [NN]; -EISDIR; -EBUSY somebody is writing it; -EIO, or what a data node says, when no
+ * node gives that of a block; -EINVAL its blocks do not go together.
+ */
+DFS_API int dfs_get_checksum(struct dfs *fs, const char *path, bool composite,
+			     struct dfs_checksum *ret, struct dfs_err *err);
+
 /* ---- the cluster ---- */
 
 /** Is the server a router over several name spaces (Router-based federation)? There
