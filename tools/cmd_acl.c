@@ -153,7 +153,7 @@ static int get_one(struct cli *c, const char *path, const struct spec *spec, str
 		printf("# file: %s\n# owner: %s\n# group: %s\n", cli_name(path), cli_name(l->owner),
 		       cli_name(l->group));
 		if (l->mode & 01000)
-			printf("# flags: --t\n");
+			printf("# flags: --%c\n", l->mode & 1 ? 't' : 'T');
 		for (size_t i = 0; i < l->count; i++)
 			print_entry(l, &l->entry[i]);
 		putchar('\n');
@@ -190,15 +190,31 @@ static int clear_default_one(struct cli *c, const char *path, const struct spec 
 	return dfs_remove_default_acl(c->fs, path, err);
 }
 
+/* A file has no default entries. */
+static void access_only(const struct spec *all, struct spec *ret)
+{
+	ret->count = 0;
+	for (size_t i = 0; i < all->count; i++)
+		if (all->entry[i].scope == DFS_ACL_ACCESS)
+			ret->entry[ret->count++] = all->entry[i];
+}
+
 static void do_entry(struct cli *c, const char *path, const struct dfs_stat *st, void *arg)
 {
 	const struct job *j = arg;
 	struct dfs_err err = {0};
 	int rc;
 
+	struct spec access;
+
 	if (st->type == DFS_SYMLINK)
 		return; /* met by the walk; it has no list */
-	rc = j->one(c, path, j->spec, &err);
+	if (c->hadoop && c->recursive && st->type == DFS_FILE && j->spec->count) {
+		access_only(j->spec, &access);
+		rc = access.count ? j->one(c, path, &access, &err) : 0;
+	} else {
+		rc = j->one(c, path, j->spec, &err);
+	}
 	if (rc < 0)
 		cli_fail(c, path, err.text);
 	else if (c->json && j->one != get_one) {

@@ -52,11 +52,18 @@ static const struct shell_command COMMANDS[] = {
 	{"du", shell_du, "s h v x!", OPERANDS_REMOTE, 0, -1, "[-s] [-h] [-v] [PATH...]",
 	 "Bytes of files below each entry, and of all their replicas; -s: of each path as a whole."},
 	{"dus", shell_du, "h v x!", OPERANDS_REMOTE, 0, -1, "[PATH...]", "As -du -s."},
+	{"expunge", shell_expunge, "immediate", OPERANDS_REMOTE, 0, 0, "[-immediate]",
+	 "Delete what has been in the trash for longer than fs.trash.interval, with -immediate all but what\n"
+	 "came last, and make a checkpoint of that."},
 	{"find", shell_find, NULL, OPERANDS_REMOTE, 1, -1, "[PATH...] [EXPRESSION...]",
 	 "Paths below each path that the expression lets pass: -name PATTERN, -iname PATTERN, -print,\n"
 	 "-print0, with -a or nothing between them."},
 	{"get", shell_get, GET_OPTIONS, OPERANDS_LAST_LOCAL, 1, -1, "[-f] [-t N] PATH... LOCAL",
 	 GET_HELP},
+	{"getfacl", shell_getfacl, "R", OPERANDS_REMOTE, 1, 1, "[-R] PATH",
+	 "Access control lists."},
+	{"getfattr", shell_getfattr, "R n: d e:", OPERANDS_REMOTE, 1, 1,
+	 "[-R] -n NAME|-d [-e text|hex|base64] PATH", "The extended attribute NAME, or all (-d)."},
 	{"getmerge", shell_getmerge, "nl skip-empty-file", OPERANDS_LAST_LOCAL, 2, -1,
 	 "[-nl] [-skip-empty-file] PATH... LOCAL",
 	 "Write files, and those of directories, into one local file, which appears when it is whole.\n"
@@ -90,6 +97,13 @@ static const struct shell_command COMMANDS[] = {
 	 "[--ignore-fail-on-non-empty] PATH...", "Delete empty directories."},
 	{"rmr", shell_rm, "f skipTrash safely!", OPERANDS_REMOTE, 1, -1,
 	 "[-f] [-skipTrash] PATH...", "As -rm -r."},
+	{"setfacl", shell_setfacl, "b k R m x -set", OPERANDS_REMOTE, 1, 2,
+	 "[-R] -b|-k|-m ENTRIES|-x ENTRIES|--set ENTRIES PATH",
+	 "Change access control lists: -b: all but owner, group and others go; -k: the default entries go;\n"
+	 "-m: add; -x: take away; --set: these instead. ENTRIES: [default:]user:NAME:rwx,..."},
+	{"setfattr", shell_setfattr, "n: v: x:", OPERANDS_REMOTE, 1, 1,
+	 "-n NAME [-v VALUE]|-x NAME PATH",
+	 "Set an extended attribute, or remove it (-x). A VALUE is text, 0x and hexadecimal, 0s and base64."},
 	{"setrep", shell_setrep, "R w", OPERANDS_FIRST_OTHER, 2, -1, "[-R] [-w] N PATH...",
 	 "Keep N replicas of each block of files, and of all below directories; -w waits for them."},
 	{"stat", shell_stat_command, "R", OPERANDS_FIRST_OTHER, 1, -1, "[-R] [FORMAT] PATH...",

@@ -121,8 +121,11 @@ int shell_count(struct shell *s);
 int shell_cp(struct shell *s);
 int shell_df(struct shell *s);
 int shell_du(struct shell *s); /* and dus */
+int shell_expunge(struct shell *s);
 int shell_find(struct shell *s);
 int shell_get(struct shell *s);
+int shell_getfacl(struct shell *s);
+int shell_getfattr(struct shell *s);
 int shell_getmerge(struct shell *s);
 int shell_head(struct shell *s);
 int shell_ls(struct shell *s); /* and lsr */
@@ -131,6 +134,8 @@ int shell_mv(struct shell *s);
 int shell_put(struct shell *s); /* and moveFromLocal */
 int shell_rm(struct shell *s);  /* and rmr */
 int shell_rmdir(struct shell *s);
+int shell_setfacl(struct shell *s);
+int shell_setfattr(struct shell *s);
 int shell_setrep(struct shell *s);
 int shell_stat_command(struct shell *s);
 int shell_tail(struct shell *s);

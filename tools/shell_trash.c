@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/clock.h"
 #include "tools/shell.h"
@@ -148,4 +149,84 @@ int shell_to_trash(struct shell *s, const struct shell_item *it)
 	free(home);
 	free(path);
 	return rc;
+}
+
+/* ---- expunge ---- */
+
+/* Of a checkpoint, yyMMddHHmmss of local time, and -N where there were several. 0: it is none. */
+static uint64_t time_of(const char *name)
+{
+	struct tm tm = {.tm_isdst = -1};
+	const size_t digits = strspn(name, "0123456789");
+	const char *end = strptime(name, digits == 10 ? "%y%m%d%H%M" : "%y%m%d%H%M%S", &tm);
+
+	if (!end || (*end && *end != '-'))
+		return 0;
+	return (uint64_t)((int64_t)mktime(&tm) * 1000);
+}
+
+struct purge {
+	uint64_t before_ms;
+};
+
+static void purge_one(struct shell *s, const struct shell_item *it, void *arg)
+{
+	const struct purge *p = arg;
+	struct dfs_err err = {0};
+	char *name = cli_base(it->path);
+	const uint64_t made = time_of(name);
+	int rc = 0;
+
+	if (!strcmp(name, "Current"))
+		;
+	else if (!made)
+		cli_warn(&s->c, it->shown, "no checkpoint of the trash: left as it is");
+	else if (made < p->before_ms)
+		rc = dfs_delete(s->c.fs, it->path, true, &err);
+	if (rc < 0 && rc != -ENOENT) /* the NameNode may be at it, too */
+		shell_fail(s, it->shown, rc, &err);
+	free(name);
+}
+
+/* Current becomes a checkpoint, whose name has no century. */
+static void checkpoint(struct shell *s, const char *trash)
+{
+	char *from = text("%s/Current", trash), stamp[32], *to;
+	const time_t now = time(NULL);
+	struct dfs_err err = {0};
+	struct tm tm;
+	int rc = -EEXIST;
+
+	if (localtime_r(&now, &tm) && strftime(stamp, sizeof(stamp), "%Y%m%d%H%M%S", &tm))
+		for (int n = 0; n < 1000 && rc == -EEXIST; n++) {
+			to = n ? text("%s/%s-%d", trash, stamp + 2, n)
+			       : text("%s/%s", trash, stamp + 2);
+			rc = dfs_rename(s->c.fs, from, to, false, &err);
+			free(to);
+		}
+	if (rc < 0 && rc != -ENOENT)
+		shell_fail(s, from, rc, &err);
+	free(from);
+}
+
+int shell_expunge(struct shell *s)
+{
+	const char *prefix = dfs_conf(s->c.fs, "dfs.user.home.dir.prefix");
+	const char *own = dfs_conf(s->c.fs, "fs.trash.interval");
+	char *trash = text("%s/%s/.Trash", prefix ? prefix : "/user", dfs_user(s->c.fs));
+	const struct shell_item dir = {.shown = trash, .path = trash};
+	struct purge p = {.before_ms = clock_wall_ms()};
+	struct dfs_defaults d;
+	struct dfs_stat st;
+
+	dfs_get_defaults(s->c.fs, &d);
+	if (!shell_flag(s, "immediate"))
+		p.before_ms -= d.trash_minutes ? d.trash_minutes * 60000
+					       : (uint64_t)(own ? strtod(own, NULL) * 60000 : 0);
+	if (dfs_stat(s->c.fs, trash, &st, NULL) == 0) {
+		shell_children(s, &dir, purge_one, &p);
+		checkpoint(s, trash);
+	}
+	free(trash);
+	return EXIT_OK;
 }
