@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* admin: what the NameNode knows of its data nodes and writers, and the switches of an operator. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -122,6 +123,93 @@ static int admin_report(struct cli *c)
 		printf("]}\n");
 	dfs_nodes_free(live);
 	dfs_nodes_free(dead);
+	return EXIT_OK;
+}
+
+/* ---- racks ---- */
+
+/* As hdfs dfsadmin -printTopology says it. */
+static const char *service_name(enum dfs_node_state s)
+{
+	switch (s) {
+	case DFS_NODE_NORMAL:
+		return "In Service";
+	case DFS_NODE_DECOMMISSIONING:
+		return "Decommission In Progress";
+	case DFS_NODE_DECOMMISSIONED:
+		return "Decommissioned";
+	case DFS_NODE_ENTERING_MAINTENANCE:
+		return "Entering Maintenance";
+	case DFS_NODE_IN_MAINTENANCE:
+		return "In Maintenance";
+	}
+	return "unknown";
+}
+
+static int by_rack(const void *a, const void *b)
+{
+	const struct dfs_node *x = *(const struct dfs_node *const *)a,
+			      *y = *(const struct dfs_node *const *)b;
+	const int rack = strcmp(x->rack, y->rack), ip = strcmp(x->ip, y->ip);
+
+	return rack ? rack
+	       : ip ? ip
+		    : (x->xfer_port > y->xfer_port) - (x->xfer_port < y->xfer_port);
+}
+
+static void print_place(struct cli *c, const struct dfs_node *n, const char *last)
+{
+	if (!c->json) {
+		if (!last || strcmp(last, n->rack) != 0)
+			printf("%sRack: %s\n", last ? "\n" : "", n->rack);
+		printf("   %s:%u (%s) %s\n", n->ip, n->xfer_port, n->host, service_name(n->state));
+		return;
+	}
+	printf("%s{\"rack\": ", last ? ",\n " : "[");
+	cli_json_string(stdout, n->rack);
+	printf(", \"address\": \"%s:%u\", \"host\": ", n->ip, n->xfer_port);
+	cli_json_string(stdout, n->host);
+	printf(", \"state\": \"%s\"}", state_name(n->state));
+}
+
+static int admin_topology(struct cli *c)
+{
+	const struct dfs_node **sorted;
+	struct dfs_err err = {0};
+	struct dfs_nodes *all;
+
+	if (dfs_nodes(c->fs, DFS_NODES_ALL, &all, &err) < 0)
+		return cli_fail(c, NULL, err.text);
+	sorted = calloc(all->count + 1, sizeof(*sorted));
+	for (size_t i = 0; sorted && i < all->count; i++)
+		sorted[i] = &all->node[i];
+	if (sorted)
+		qsort(sorted, all->count, sizeof(*sorted), by_rack);
+	for (size_t i = 0; sorted && i < all->count; i++)
+		print_place(c, sorted[i], i ? sorted[i - 1]->rack : NULL);
+	if (c->json)
+		puts(all->count ? "]" : "[]");
+	if (!sorted)
+		cli_fail_errno(c, "memory", -ENOMEM, NULL);
+	free(sorted);
+	dfs_nodes_free(all);
+	return EXIT_OK;
+}
+
+static int admin_bandwidth(struct cli *c)
+{
+	struct dfs_err err = {0};
+	uint64_t bytes;
+
+	if (c->argc < 2 || !cli_parse_size(c->argv[1], INT64_MAX, &bytes)) {
+		fprintf(stderr,
+			"dfs admin balancer-bandwidth: wants bytes a second, such as 100m\n");
+		return EXIT_USAGE;
+	}
+	if (dfs_set_balancer_bandwidth(c->fs, bytes, &err) < 0)
+		return cli_fail(c, NULL, err.text);
+	if (c->json)
+		printf("{\"bandwidth\": %llu}\n", (unsigned long long)bytes);
 	return EXIT_OK;
 }
 
@@ -354,6 +442,8 @@ int cmd_admin(struct cli *c)
 		{"open-files", admin_open_files, 1, false},
 		{"ops", admin_ops, 1, true},
 		{"set-quota", admin_set_quota, -1, false},
+		{"topology", admin_topology, 0, false},
+		{"balancer-bandwidth", admin_bandwidth, 1, false},
 	};
 	int rc;
 

@@ -110,7 +110,10 @@ static const struct cli_command COMMANDS[] = {
 	 "ops NODE                what a data node is doing: each read, write and reconstruction, its state,\n"
 	 "                        what it waits for and since when; also http://NODE/ops. Without a NameNode\n"
 	 "                        NODE is HOST:PORT of its web server (dfs.datanode.http.address)\n"
-	 "set-quota PATH...       limit directories, with --names and --space"},
+	 "set-quota PATH...       limit directories, with --names and --space\n"
+	 "topology                the racks, and the data nodes in each\n"
+	 "balancer-bandwidth BYTES\n"
+	 "                        what each data node may spend on balancing a second, until it starts again"},
 };
 #define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))
 

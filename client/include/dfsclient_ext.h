@@ -180,6 +180,11 @@ DFS_API int dfs_safe_mode(struct dfs *fs, enum dfs_safe_mode action, bool *ret_o
 /** Let the NameNode read its lists of admitted and excluded data nodes again. Fails with [NN]. */
 DFS_API int dfs_refresh_nodes(struct dfs *fs, struct dfs_err *err);
 
+/** How many bytes a second each live data node may spend on balancing from now on, until it starts
+ *  again (dfs.datanode.balance.bandwidthPerSec). It hears of it with its next heartbeat. Fails with
+ *  [NN]; -EACCES unless superuser; -EINVAL beyond INT64_MAX. */
+DFS_API int dfs_set_balancer_bandwidth(struct dfs *fs, uint64_t bytes, struct dfs_err *err);
+
 struct dfs_open_file {
 	const char *path, *client, *machine; /* of the writer */
 	int64_t id;

@@ -226,6 +226,21 @@ DFS_API int dfs_refresh_nodes(struct dfs *fs, struct dfs_err *out)
 	return api_err(out, &err, rc);
 }
 
+DFS_API int dfs_set_balancer_bandwidth(struct dfs *fs, uint64_t bytes, struct dfs_err *out)
+{
+	Hd__SetBalancerBandwidthRequestProto req = HD__SET_BALANCER_BANDWIDTH_REQUEST_PROTO__INIT;
+	struct err err;
+	int rc;
+
+	err_reset(&err);
+	if (bytes > INT64_MAX)
+		return api_err(out, &err, err_set(&err, -EINVAL, "a bandwidth beyond 2^63"));
+	req.bandwidth = (int64_t)bytes;
+	rc = nn_call(fs, "setBalancerBandwidth", &req.base,
+		     &hd__set_balancer_bandwidth_response_proto__descriptor, NULL, &err);
+	return api_err(out, &err, rc);
+}
+
 struct open_files {
 	struct dfs_open_files pub;         /* first: what the caller sees */
 	Hd__ListOpenFilesResponseProto *m; /* owned */
