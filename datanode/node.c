@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/reactor/reactor.h"
 #include "datanode/admin/outliers.h"
+#include "datanode/block/disk_workers.h"
 #include "datanode/bp/bp.h"
 #include "datanode/data_port/data_port.h"
 #include "datanode/live_settings.h"
@@ -50,6 +51,7 @@ static int start_reactors(struct node *n, struct err *err)
 {
 	struct reactor_opts o = {.name = "dn-reactor",
 				 .offload_threads = OFFLOAD_THREADS,
+				 .io_workers = n->opts.dir_count * DISK_WORKERS_MOST,
 				 .spin_us = is_crowded(&n->opts) ? 0 : n->opts.spin_us};
 	int rc = 0;
 

@@ -35,6 +35,9 @@ struct reactor_opts {
 	const char *name;         /* thread name, static */
 	uint32_t sq_entries;      /* 0: 512 */
 	uint32_t offload_threads; /* helper threads of each queue for blocking calls; 0: 2 */
+	/* threads of the kernel, at most, for requests on files that cannot be done without
+	 * waiting: all files of the ring share them; 0: 512 */
+	uint32_t io_workers;
 	/* busy-poll after the last useful completion, where there are pollers; 0: never, or
 	 * REACTOR_SPIN_* */
 	int32_t spin_us;

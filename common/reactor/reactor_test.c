@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -476,6 +477,37 @@ static void a_pool_is_registered_slab_by_slab(void **state)
 	pool_free(p);
 }
 
+/* What the ring has for requests on files that cannot be done without waiting. */
+static unsigned workers_of(uint32_t asked)
+{
+	const struct reactor_opts o = {.name = "test", .io_workers = asked};
+	unsigned most[2] = {0, 0}; /* asks, and changes nothing */
+	struct reactor *r = NULL;
+	struct io io = {.op.done = io_done, .stop = true};
+
+	assert_int_equal(reactor_new(&o, &r, NULL), 0);
+	io.r = r;
+	nop_submit(&io);
+	assert_int_equal(reactor_run(r), 0);
+	assert_int_equal(io_uring_register((unsigned)r->ring.ring_fd,
+					   IORING_REGISTER_IOWQ_MAX_WORKERS, most, 2),
+			 0);
+	reactor_free(r);
+	return most[0];
+}
+
+static void a_ring_may_have_as_many_workers_as_it_is_told(void **state)
+{
+	struct rlimit most;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NPROC, &most), 0);
+	if (most.rlim_cur < 700)
+		skip();
+	assert_int_equal(workers_of(700), 700);
+	assert_int_equal(workers_of(0), 512);
+}
+
 struct again {
 	struct io io;
 	int left;
@@ -521,6 +553,7 @@ int main(void)
 		cmocka_unit_test(a_poller_is_woken_for_every_entry),
 		cmocka_unit_test(an_idle_reactor_sleeps_unless_it_polls_always),
 		cmocka_unit_test(a_pool_is_registered_slab_by_slab),
+		cmocka_unit_test(a_ring_may_have_as_many_workers_as_it_is_told),
 		cmocka_unit_test(one_system_call_a_turn),
 	};
 

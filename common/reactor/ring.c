@@ -11,9 +11,6 @@
 #include "common/reactor/pool.h"
 #include "common/reactor/reactor_internal.h"
 
-/* Of the kernel, for requests on files that cannot be done without waiting: those on a disk that
- * hangs keep theirs, and all files of a ring share them. One is made when the others wait. Reads
- * are bounded for each disk (datanode/block/disk_workers.h); syncs are not. */
 #define IO_WORKERS 512
 #define CQ_PER_SQ 4 /* room for multishots and bursts; overflow costs, but loses nothing (NODROP) */
 #define CQE_BATCH 256
@@ -81,9 +78,10 @@ int ring_enable(struct reactor *r)
 		return rc;
 	r->issuer = pthread_self();
 	r->enabled = true;
-	/* Best effort. Its own choice is four for each processor. */
+	/* Best effort: the kernel makes no more than RLIMIT_NPROC. Its own choice is four for each
+	 * processor. One is made when the others wait. */
 	(void)io_uring_register((unsigned int)r->ring.ring_fd, IORING_REGISTER_IOWQ_MAX_WORKERS,
-				(unsigned int[]){IO_WORKERS, 0}, 2);
+				(unsigned int[]){r->opts.io_workers ?: IO_WORKERS, 0}, 2);
 	return 0;
 }
 

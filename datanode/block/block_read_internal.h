@@ -14,7 +14,7 @@
 struct rpiece {
 	struct piece p;
 	struct uring_op data_op, crc_op;
-	struct disk_request data_req, crc_req; /* where a worker of the kernel does them */
+	struct disk_request data_req, crc_req;
 	struct block_read *r;
 	uint32_t lead;      /* bytes read before p.off, for alignment */
 	uint32_t got, want; /* data with the lead */

@@ -9,11 +9,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
-static struct disk_workers *workers(const struct block_read *r)
-{
-	return &r->core->workers[r->rr->volume % XFER_BUDGETS];
-}
-
 static bool by_worker(const struct rpiece *b)
 {
 	return b->r->rr->remote || b->by_worker;
@@ -23,7 +18,10 @@ static bool by_worker(const struct rpiece *b)
  * next step of the read sees to that. */
 static bool may_submit(struct rpiece *b, struct disk_request *q)
 {
-	if (!by_worker(b) || disk_workers_take(workers(b->r), q))
+	struct engine_core *core = b->r->core;
+	const uint32_t volume = b->r->rr->volume % XFER_BUDGETS;
+
+	if (disk_workers_take(by_worker(b) ? &core->workers[volume] : &core->disk_reads[volume], q))
 		return true;
 	br_ready(b->r);
 	return false;
@@ -109,7 +107,7 @@ static void rp_on_data(struct uring_op *op, int res, uint32_t flags)
 	struct rpiece *b = container_of(op, struct rpiece, data_op);
 
 	(void)flags;
-	disk_workers_done(workers(b->r), &b->data_req);
+	disk_workers_done(&b->data_req);
 	if (res == -EINVAL && b->direct) {
 		b->direct = false;
 		rp_submit_data(b);
@@ -139,7 +137,7 @@ static void rp_on_crcs(struct uring_op *op, int res, uint32_t flags)
 	const uint32_t want = b->p.crc_count * 4;
 
 	(void)flags;
-	disk_workers_done(workers(b->r), &b->crc_req);
+	disk_workers_done(&b->crc_req);
 	if (res > 0)
 		b->crc_got += (uint32_t)res;
 	b->by_worker |= res == -EAGAIN;

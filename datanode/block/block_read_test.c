@@ -173,6 +173,66 @@ static void a_read_that_was_given_up_waits_in_no_line(void **state)
 	(void)close(own[1]);
 }
 
+/* A disk that hangs, and whose file system can be asked without waiting: as long as its queue has
+ * room. */
+static void hang_reads(struct io_uring_sqe *sqe)
+{
+	const uint64_t user_data = sqe->user_data;
+	struct stat st;
+
+	if ((sqe->opcode != IORING_OP_READ && sqe->opcode != IORING_OP_READ_FIXED) ||
+	    fstat(sqe->fd, &st) || !S_ISREG(st.st_mode))
+		return;
+	hung++;
+	io_uring_prep_recv(sqe, hang_at, &given, 1, 0);
+	sqe->user_data = user_data;
+}
+
+static void nobodys_turn(struct disk_request *q)
+{
+	(void)q;
+	fail();
+}
+
+/* When the queue has none, each would take a worker. */
+static void the_reads_at_a_disk_are_bounded(void **state)
+{
+	struct disk_request others[DISK_READS - 2];
+	struct reader d[2];
+
+	(void)state;
+	make_replica(62);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, empty), 0);
+	core.waits.buffers_ns = LONG_NS;
+	hung = 0;
+	hang_at = empty[0];
+	uring_hook = hang_reads;
+	for (uint32_t i = 0; i < DISK_READS - 2; i++) {
+		disk_request_init(&others[i], nobodys_turn);
+		assert_true(disk_workers_take(&core.disk_reads[0], &others[i]));
+	}
+	for (int i = 0; i < 2; i++) {
+		begin_len(&d[i], 62, NULL, 4096);
+		d[i].gives_back = true;
+		for (int k = 0; k < 600 && hung + list_length(&core.disk_reads[0].waiting) <
+						   2u * (unsigned)(i + 1);
+		     k++)
+			fix_run(10);
+	}
+	assert_int_equal(hung, 2); /* data and CRCs of the first one */
+	assert_int_equal(list_length(&core.disk_reads[0].waiting), 2);
+	assert_int_equal(core.workers[0].busy, 0);
+	end(&d[1]); /* it does not wait for the disk */
+	assert_true(list_empty(&core.disk_reads[0].waiting));
+	uring_hook = NULL;
+	(void)close(empty[1]);
+	await_end(&d[0], -ENODATA);
+	for (uint32_t i = 0; i < DISK_READS - 2; i++)
+		disk_workers_done(&others[i]);
+	assert_int_equal(core.disk_reads[0].busy, 0);
+	(void)close(empty[0]);
+}
+
 static void a_read_that_may_not_wait_is_given_to_a_worker(void **state)
 {
 	struct reader d;
@@ -506,6 +566,7 @@ int main(void)
 		cmocka_unit_test(a_read_waits_for_its_turn_no_longer_than_it_may),
 		cmocka_unit_test(a_read_that_may_not_wait_is_given_to_a_worker),
 		cmocka_unit_test(few_reads_of_a_disk_that_hangs_have_workers),
+		cmocka_unit_test(the_reads_at_a_disk_are_bounded),
 		cmocka_unit_test(a_read_that_was_given_up_waits_in_no_line),
 		cmocka_unit_test(a_short_read_waits_for_no_turn),
 		cmocka_unit_test(while_short_reads_come_long_ones_have_less_of_the_disk),

@@ -375,6 +375,8 @@ static void bw_do_drain(struct block_write *w)
 	for (uint32_t i = w->head; i != w->tail && !w->sink; i++)
 		if (!bw_piece_at(w, i)->sent)
 			bw_piece_sent(w, bw_piece_at(w, i));
+	if (w->rc)
+		bw_sync_leave_line(w);
 	wdisk_reap(w);
 	wdisk_plan(w); /* gives back what has no user */
 	if (!wdisk_idle(w) || w->sync_waiting || w->offload_busy || w->sink)

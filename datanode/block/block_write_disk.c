@@ -144,13 +144,12 @@ static void run_done(struct offload *o)
 	run_end(container_of(o, struct run, offload));
 }
 
-static void on_data_synced(struct uring_op *op, int res, uint32_t flags)
+static void on_data_synced(struct bw_sync *s, int rc)
 {
-	struct run *run = container_of(op, struct run, data_sync);
+	struct run *run = container_of(s, struct run, data_sync);
 
-	(void)flags;
-	run->rc = res;
-	if (res < 0) {
+	run->rc = rc;
+	if (rc < 0) {
 		run_end(run);
 		return;
 	}
@@ -162,16 +161,11 @@ static void on_data_synced(struct uring_op *op, int res, uint32_t flags)
 static void run_done_data(struct offload *o)
 {
 	struct run *run = container_of(o, struct run, offload);
-	struct io_uring_sqe *sqe;
 
-	if (run->rc < 0) {
+	if (run->rc < 0)
 		run_end(run);
-		return;
-	}
-	sqe = reactor_sqe(run->w->core->reactor);
-	io_uring_prep_fsync(sqe, run->w->rw->fd, IORING_FSYNC_DATASYNC);
-	run->data_sync.done = on_data_synced;
-	uring_attach(sqe, &run->data_sync);
+	else
+		bw_sync_begin(run->w, &run->data_sync, run->w->rw->fd, on_data_synced);
 }
 
 /* Whoever writes from @from on replaces the CRC of a chunk. */

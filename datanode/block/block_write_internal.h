@@ -37,6 +37,15 @@ _Static_assert(BW_RUNS *PIECE_MAX <= STORE_TAIL_BYTES, "a crash leaves no more i
 #define BW_DIO_MIN 32768 /* smaller runs go through the page cache */
 #define BW_IDLE_NS 50000 /* upstream is silent for so long: write what is there */
 
+/* An fdatasync of a file of the replica, which has its turn behind others of its volume. */
+struct bw_sync {
+	struct disk_request req;
+	struct uring_op op;
+	struct block_write *w;
+	int fd;
+	void (*done)(struct bw_sync *s, int rc);
+};
+
 struct lane {
 	struct slot *slot;      /* NULL: lane free */
 	struct slot *crcs;      /* sender's CRCs of [base, end) */
@@ -56,7 +65,7 @@ struct run {
 	bool under_way; /* a helper thread or its sync has it, and alone writes to what follows */
 	bool direct, refused; /* refused: the file system takes no direct writes of this file */
 	bool ordered;         /* its data is on stable storage before its first CRC is replaced */
-	struct uring_op data_sync;
+	struct bw_sync data_sync;
 	/* CRC of the last chunk where it is not full; in the lane it changes as the chunk goes on
 	 */
 	uint8_t edge[4];
@@ -147,7 +156,7 @@ struct block_write {
 	/* on stable storage, or in the sync under way; an append begins with what was there */
 	uint64_t sync_len;
 	uint64_t data_synced_len; /* an ordered run has synced the block file so far */
-	struct uring_op sync_data, sync_meta;
+	struct bw_sync sync_data, sync_meta;
 	uint8_t sync_waiting;
 	int sync_rc;
 	int dir_rc;                   /* of the helper thread, read when it is done */
@@ -246,6 +255,11 @@ void bw_replica_release(struct block_write *w);
 /* block_write_sync.c */
 /** fdatasync for the pieces that ask for it and are in the file. */
 void bw_do_sync(struct block_write *w);
+/** fdatasync of @fd in its turn, then @done. */
+void bw_sync_begin(struct block_write *w, struct bw_sync *s, int fd,
+		   void (*done)(struct bw_sync *s, int rc));
+/** The write has failed: what waits for its turn is not wanted any more. */
+void bw_sync_leave_line(struct block_write *w);
 
 /* block_write_hop.c */
 /** Open the next hop, or go on without. */

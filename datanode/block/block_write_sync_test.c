@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must hold of a block being written and the disk: an ack follows the write of its bytes; that
  * of an hsync follows the syncs of data, checksums and directory entry, which begin when the bytes
- * are in the file; a part that fails fails the write; the last packet says how the end is synced.
- */
+ * are in the file; a part that fails fails the write; the last packet says how the end is synced; a
+ * bounded number is under way at one disk, and those that nobody wants any more do not wait. */
 #include "datanode/block/block_write_chain_test_fixture.h"
 
 /* ---- syncs ---- */
@@ -118,6 +118,94 @@ static void a_sync_does_not_cover_what_is_not_in_the_file(void **state)
 	assert_int_equal(disk.asked[DATA], 2);
 	assert_int_equal(disk.asked[META], 2);
 	end();
+}
+
+/* ---- the line before a disk ---- */
+
+static struct disk_request others[DISK_SYNCS];
+
+static void nobodys_turn(struct disk_request *q)
+{
+	(void)q;
+	fail();
+}
+
+/* As many as may be under way. */
+static void others_sync(void)
+{
+	for (uint32_t i = 0; i < DISK_SYNCS; i++) {
+		disk_request_init(&others[i], nobodys_turn);
+		assert_true(disk_workers_take(&core.disk_syncs[0], &others[i]));
+	}
+}
+
+static void others_end(uint32_t from)
+{
+	for (uint32_t i = from; i < DISK_SYNCS; i++)
+		disk_workers_done(&others[i]);
+	assert_int_equal(core.disk_syncs[0].busy, 0);
+	assert_true(list_empty(&core.disk_syncs[0].waiting));
+}
+
+/* Each takes a thread of the kernel: one disk that hangs leaves those of the others alone. */
+static void a_sync_has_its_turn_behind_others_of_its_disk(void **state)
+{
+	(void)state;
+	begin((struct begin){.chain = false});
+	others_sync();
+	send_piece(0, 0, 1024, (struct how){.sync = true});
+	await(list_length(&core.disk_syncs[0].waiting) == 2);
+	pass();
+	assert_int_equal(disk.asked[DATA] + disk.asked[META], 0);
+	assert_int_equal(sender.acked, -1);
+	disk_workers_done(&others[0]);
+	await(disk.asked[DATA] == 1);
+	await(disk.asked[META] == 1); /* in its place, when it is over */
+	await(sender.acked == 0);
+	others_end(1);
+	end();
+}
+
+static void the_sync_of_an_ordered_run_has_its_turn_too(void **state)
+{
+	(void)state;
+	begin((struct begin){.chain = false});
+	send_piece(0, 0, 1000, (struct how){.sync = true});
+	await(sender.acked == 0);
+	others_sync();
+	send_piece(1, 1000, 12, (struct how){.sync = false});
+	await(list_length(&core.disk_syncs[0].waiting) == 1);
+	pass();
+	assert_int_equal(disk.asked[DATA], 1);
+	assert_int_equal(sender.acked, 0);
+	disk_workers_done(&others[0]);
+	await(sender.acked == 1);
+	assert_int_equal(disk.asked[DATA], 2);
+	others_end(1);
+	end();
+}
+
+static void a_write_that_fails_leaves_the_line(void **state)
+{
+	(void)state;
+	for (int ordered = 0; ordered < 2; ordered++) {
+		begin((struct begin){.chain = false});
+		if (ordered) {
+			send_piece(0, 0, 1000, (struct how){.sync = true});
+			await(sender.acked == 0);
+		}
+		others_sync();
+		send_piece(ordered, ordered ? 1000 : 0, 12, (struct how){.sync = !ordered});
+		await(list_length(&core.disk_syncs[0].waiting) == (ordered ? 1 : 2));
+		block_write_close(sender.w, -ECONNRESET);
+		await(sender.ended);
+		assert_int_equal(sender.rc, -ECONNRESET);
+		assert_int_equal(disk.asked[DATA], ordered);
+		if (ordered) /* its CRC is not replaced */
+			assert_int_equal(replica().block.len, 1000);
+		others_end(0);
+		end();
+	}
 }
 
 /* ---- the checksum of a chunk that is begun ---- */
@@ -339,6 +427,9 @@ int main(void)
 		cmocka_unit_test(a_sync_begins_when_its_bytes_are_in_the_file),
 		cmocka_unit_test(a_sync_covers_what_was_there_when_it_began),
 		cmocka_unit_test(a_sync_does_not_cover_what_is_not_in_the_file),
+		cmocka_unit_test(a_sync_has_its_turn_behind_others_of_its_disk),
+		cmocka_unit_test(the_sync_of_an_ordered_run_has_its_turn_too),
+		cmocka_unit_test(a_write_that_fails_leaves_the_line),
 		cmocka_unit_test(a_synced_checksum_is_replaced_when_the_next_bytes_are_on_the_disk),
 		cmocka_unit_test(an_append_replaces_it_likewise),
 		cmocka_unit_test(it_stays_when_the_next_bytes_cannot_be_synced),

@@ -136,7 +136,9 @@ void buffers_init(struct engine_core *core)
 	pool_budget_init(&core->long_lists, pool_bytes(core->pool) / LONG_LISTS_PART);
 	for (uint32_t i = 0; i < XFER_BUDGETS; i++) {
 		disk_turns_init(&core->disks[i]);
-		disk_workers_init(&core->workers[i]);
+		disk_workers_init(&core->workers[i], DISK_WORKERS);
+		disk_workers_init(&core->disk_reads[i], DISK_READS);
+		disk_workers_init(&core->disk_syncs[i], DISK_SYNCS);
 		share_init(core, &core->by_volume[i], 0);
 		share_init(core, &core->by_hop[i], HOP_EIGHTHS);
 	}

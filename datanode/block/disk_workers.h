@@ -2,13 +2,15 @@
 #pragma once
 
 /**
- * disk_workers - reads that take a thread of the kernel each are few for each disk
+ * disk_workers - requests that may take a thread of the kernel each are few for each disk
  *
- * Idea: some file systems (FUSE, NFS, some device mappers) cannot be asked without waiting: a
- * worker of the ring, which is a thread of the kernel, waits for each request. Where such a disk
- * is slow or hangs, hundreds of requests would make hundreds of threads, and those of other disks
- * would find none. So the reads of one reactor have a bounded number of workers at one volume; the
- * others wait here in their order.
+ * Idea: what cannot be done without waiting, a worker of the ring does, which is a thread of the
+ * kernel: every sync; every read of some file systems (FUSE, NFS, some device mappers); and a read
+ * of any other one when the queue of its disk is full. Where such a disk is slow or hangs, hundreds
+ * of requests would make hundreds of threads, and those of other disks would find none. So one
+ * reactor has a bounded number of requests of each kind at one volume; the others wait here in
+ * their order. The ring may have as many workers as all volumes together
+ * (reactor_opts.io_workers): so the requests of one never wait for those of another.
  * Ownership: whoever asks; a request is linked once. Threading: one reactor.
  */
 #include <stdbool.h>
@@ -16,21 +18,24 @@
 
 #include "common/base/list.h"
 
-#define DISK_WORKERS 16u
+#define DISK_WORKERS 16u /* reads that a worker makes from the start */
+#define DISK_READS 128u  /* all others: more than most disks have under way */
+#define DISK_SYNCS 64u   /* so many share what the journal writes at one time */
+#define DISK_WORKERS_MOST (DISK_WORKERS + DISK_READS + DISK_SYNCS)
 
 struct disk_workers {
-	uint32_t busy;
+	uint32_t busy, most;
 	struct list waiting; /* of struct disk_request */
 };
 struct disk_request {
 	struct list link;
 	void (*submit)(struct disk_request *q); /* it is its turn: disk_workers_take() again */
-	bool has_worker;
+	struct disk_workers *of;                /* it is with the disk; NULL: it is not */
 };
 
-static inline void disk_workers_init(struct disk_workers *w)
+static inline void disk_workers_init(struct disk_workers *w, uint32_t most)
 {
-	*w = (struct disk_workers){0};
+	*w = (struct disk_workers){.most = most};
 	list_init(&w->waiting);
 }
 static inline void disk_request_init(struct disk_request *q, void (*submit)(struct disk_request *q))
@@ -38,24 +43,26 @@ static inline void disk_request_init(struct disk_request *q, void (*submit)(stru
 	*q = (struct disk_request){.submit = submit};
 	list_init(&q->link);
 }
-/** True: it may be submitted, and disk_workers_done() follows. False: it waits, submit() follows.
+/** True: it may be submitted, and disk_workers_done() follows. False: it waits, submit() follows,
+ *  unless its link is taken out.
  */
 static inline bool disk_workers_take(struct disk_workers *w, struct disk_request *q)
 {
-	q->has_worker = w->busy < DISK_WORKERS;
-	w->busy += q->has_worker;
-	if (!q->has_worker)
+	if (w->busy >= w->most) {
 		list_add_tail(&w->waiting, &q->link);
-	return q->has_worker;
+		return false;
+	}
+	w->busy++;
+	q->of = w;
+	return true;
 }
-/** It is over; harmless where it had no worker. The next one may go. */
-static inline void disk_workers_done(struct disk_workers *w, struct disk_request *q)
+/** It is over. The next one may go. */
+static inline void disk_workers_done(struct disk_request *q)
 {
+	struct disk_workers *w = q->of;
 	struct list *next;
 
-	if (!q->has_worker)
-		return;
-	q->has_worker = false;
+	q->of = NULL;
 	w->busy--;
 	next = list_pop(&w->waiting);
 	if (next)

@@ -129,9 +129,10 @@ struct engine_core {
 	struct buffers_share copies;           /* that other nodes fetch (COPY_BLOCK) */
 	struct pool_budget lists, long_lists;  /* of all writes over RDMA */
 	uint64_t hops[XFER_BUDGETS];           /* whose by_hop is */
-	struct disk_turns disks[XFER_BUDGETS]; /* private to block_read.c, as these are */
-	struct disk_workers workers[XFER_BUDGETS];
-	bool read_direct; /* O_DIRECT for finalised replicas */
+	struct disk_turns disks[XFER_BUDGETS]; /* private to block_read.c, as these two are */
+	struct disk_workers workers[XFER_BUDGETS], disk_reads[XFER_BUDGETS];
+	struct disk_workers disk_syncs[XFER_BUDGETS]; /* private to block_write_sync.c */
+	bool read_direct;                             /* O_DIRECT for finalised replicas */
 	/* to clients that come by the UNIX domain socket: dfs.client.read.shortcircuit */
 	bool pass_fds;
 	struct moves *moves;       /* of the whole node; moves.h */
