@@ -12,7 +12,7 @@
 #include "datanode/capsule/capsule_internal.h"
 #include "datanode/dtp/dtp_internal.h"
 
-#define TURN_NS NS_PER_S         /* from one look at leases to the next */
+#define TURN_NS NS_PER_S         /* from one look at blocks to the next, at most */
 #define IDLE_NS (60 * NS_PER_S)  /* a block that nobody views is let go of */
 #define FAILED_NS (5 * NS_PER_S) /* until what failed is tried again; doubles */
 #define FAILED_DOUBLED 6         /* so often: to 320 s */
@@ -344,6 +344,30 @@ static void close_ended(struct capsule_conn *c, uint64_t now)
 	link_close(&c->link, -ETIMEDOUT);
 }
 
+static uint64_t due_at(const struct view *v)
+{
+	return v->closing ? v->closing_ns + CLOSING_NS : v->until_ns;
+}
+
+/* In a while, and before that when a lease ends or a closing has taken too long. */
+static uint64_t next_turn(const struct capsule_port *caps, uint64_t now)
+{
+	uint64_t at = now + TURN_NS;
+
+	list_for_each (l, &caps->conns) {
+		const struct capsule_conn *c = container_of(l, struct capsule_conn, in_caps);
+
+		list_for_each (i, &c->views) {
+			const uint64_t due = due_at(container_of(i, struct view, link));
+
+			/* what was due, and is there yet, goes with its connection */
+			if (due > now && due < at)
+				at = due;
+		}
+	}
+	return at;
+}
+
 static void on_turn(struct rtimer *t)
 {
 	struct capsule_port *caps = container_of(t, struct capsule_port, hot_timer);
@@ -361,7 +385,7 @@ static void on_turn(struct rtimer *t)
 			hot_leave(h);
 	}
 	if (!list_empty(&caps->hot))
-		reactor_timer_set(caps->core->reactor, t, now + TURN_NS);
+		reactor_timer_set(caps->core->reactor, t, next_turn(caps, now));
 }
 
 /* ---- capsules ---- */

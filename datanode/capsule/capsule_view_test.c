@@ -54,6 +54,35 @@ static void it_ends_with_its_lease_and_not_before(void **state)
 	assert_int_equal(opens, 2);
 }
 
+/* Whenever it was given: not with the next look at all of them. */
+static void it_ends_at_its_moment(void **state)
+{
+	(void)state;
+	given(0);
+	turn(SECOND / 4);
+	given(1);
+	turn(3 * SECOND / 4);
+	for (unsigned i = 0; i < 8; i++)
+		turn(SECOND);
+	assert_int_equal(closes, 0);
+	turn(SECOND);
+	assert_int_equal(closes, 1);
+	turn(SECOND / 4 - 1);
+	assert_int_equal(closes, 1);
+	turn(1);
+	assert_int_equal(closes, 2);
+	turn(5 * SECOND - SECOND / 4 - 1);
+	assert_int_equal(hung_up, 0);
+	turn(1);
+	assert_true(hung_up == 1 && !conn[0].link.xc);
+	turn(SECOND / 4 - 1);
+	assert_int_equal(hung_up, 1);
+	turn(1);
+	assert_true(hung_up == 2 && !conn[1].link.xc);
+	turn(SECOND); /* there is nothing to be done for them before they are gone */
+	assert_int_equal(caps.hot_timer.deadline_ns, now + SECOND);
+}
+
 static void a_long_turn_takes_nothing_of_a_lease(void **state)
 {
 	(void)state;
@@ -231,6 +260,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(a_view_is_of_the_copy_and_asked_for_again_until_it_is_there),
 		CASE(it_ends_with_its_lease_and_not_before),
+		CASE(it_ends_at_its_moment),
 		CASE(a_long_turn_takes_nothing_of_a_lease),
 		CASE(who_keeps_it_open_loses_the_connection),
 		CASE(who_gives_it_back_names_it),
