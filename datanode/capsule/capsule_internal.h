@@ -61,6 +61,7 @@ struct capsule_port {
 		hot_refusals;  /* refusals: memory that the device did not take, in a row */
 	uint64_t hot_again_ns; /* not before */
 	struct rtimer hot_timer;
+	atomic_uint hot_held; /* registrations that a device is to let go of */
 };
 
 /* One connection: what is received and sent on it. Embedded; freed by its owner after `gone`. */
@@ -162,7 +163,8 @@ void capsule_views_lost(struct capsule_peer_link *l);
 /** The queue pair is gone, and nobody reads any more. */
 void capsule_views_free(struct capsule_conn *c);
 void capsule_hot_init(struct capsule_port *caps);
-/** At the end: the registrations, while there are verbs; then the copies, when nobody reads. */
+/** At the end: the registrations are let go of, without a wait (hot_held counts those that are not
+ *  yet); then the copies, when there are none of them. */
 void capsule_hot_end(struct capsule_port *caps);
 void capsule_hot_free(struct capsule_port *caps);
 

@@ -207,6 +207,17 @@ void capsule_close_all(struct engine_core *core)
 	capsule_dials_close(caps, false);
 }
 
+void capsule_let_go(struct engine_core *core)
+{
+	if (core->caps)
+		capsule_hot_end(core->caps);
+}
+
+uint32_t capsule_held(const struct engine_core *core)
+{
+	return core->caps ? atomic_load(&core->caps->hot_held) : 0;
+}
+
 bool capsule_free(struct engine_core *core)
 {
 	struct capsule_port *caps = core->caps;
@@ -214,7 +225,6 @@ bool capsule_free(struct engine_core *core)
 
 	if (!caps)
 		return true;
-	capsule_hot_end(caps);
 	is_off = verbs_free(caps->verbs);
 	capsule_hot_free(caps);
 	capsule_dials_free(caps);

@@ -24,8 +24,13 @@ int capsule_start(struct engine_core *core, const struct engine_core *first, str
 void capsule_stop(struct engine_core *core);
 /** Close every connection; they drain by themselves. */
 void capsule_close_all(struct engine_core *core);
-/** All connections gone, or it waits a few seconds for them. Accepts a core without caps. False: a
- *  device does not let go of the core's pool, see verbs_free(). */
+/** All connections are gone: devices are told to let go of what is registered for cached blocks.
+ *  Accepts a core without caps, as the next two do. */
+void capsule_let_go(struct engine_core *core);
+/** Of how many of these they have not let go yet. */
+uint32_t capsule_held(const struct engine_core *core);
+/** All connections gone, or it waits a few seconds for them; nothing is held. False: a device does
+ *  not let go of the core's pool, see verbs_free(). */
 bool capsule_free(struct engine_core *core);
 /** Slots of 8 KiB that the receives of a core keep: dfs.rdma.receives, for each device. */
 int capsule_receive_slots(const struct engine_core *core, uint32_t *ret, struct err *err);

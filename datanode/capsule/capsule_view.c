@@ -529,13 +529,22 @@ void capsule_hot_init(struct capsule_port *caps)
 	caps->hot_timer.fire = on_turn;
 }
 
+/* On the control thread. */
+static void on_let_go(void *arg)
+{
+	atomic_fetch_sub(&((struct capsule_port *)arg)->hot_held, 1);
+}
+
 void capsule_hot_end(struct capsule_port *caps)
 {
 	reactor_timer_clear(caps->core->reactor, &caps->hot_timer);
 	list_for_each (l, &caps->hot) {
 		struct hot *h = container_of(l, struct hot, link);
 
-		verbs_memory_free(h->memory);
+		if (!h->memory)
+			continue;
+		atomic_fetch_add(&caps->hot_held, 1);
+		verbs_memory_free_later(h->memory, on_let_go, caps);
 		h->memory = NULL;
 	}
 }

@@ -222,6 +222,23 @@ static void a_window_is_given_back_once(void **state)
 	assert_int_equal(revokes, 1);
 }
 
+/* One may take long, or for ever. */
+static void the_end_tells_of_what_devices_hold_and_does_not_wait(void **state)
+{
+	(void)state;
+	given(0);
+	capsule_views_lost(&conn[0].link);
+	capsule_views_free(&conn[0]);
+	capsule_hot_end(&caps);
+	assert_int_equal(caps.hot_held, 1);
+	assert_int_equal(memories, 1);
+	capsule_hot_end(&caps); /* once */
+	assert_int_equal(caps.hot_held, 1);
+	assert_int_equal(put_back, 0);
+	lets_go();
+	assert_int_equal(caps.hot_held, 0);
+}
+
 static void who_may_not_read_it_gets_none(void **state)
 {
 	static const struct {
@@ -268,6 +285,7 @@ int main(void)
 		CASE(nobodys_copy_is_let_go_of),
 		CASE(with_its_connection_the_memory_is_kept_to_the_end),
 		CASE(a_window_is_given_back_once),
+		CASE(the_end_tells_of_what_devices_hold_and_does_not_wait),
 		CASE(who_may_not_read_it_gets_none),
 	};
 

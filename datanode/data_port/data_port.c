@@ -32,6 +32,7 @@
 #define LIMIT_LOG_MS 60000
 #define RESTART_GRACE_MS 2500 /* for clients to let go; they are back after 4 s at the earliest */
 #define STOP_AFTER_CANCEL_MS 35000 /* a disk request cannot be cancelled */
+#define STOP_LET_GO_MS 5000u       /* devices, of what is registered with them */
 
 /* ---- run a function on a reactor and wait ---- */
 
@@ -541,6 +542,55 @@ static bool wait_idle(struct data_port *x, uint32_t ms)
 	return true;
 }
 
+static int core_let_go(struct engine_core *core, void *arg)
+{
+	(void)arg;
+	capsule_let_go(core);
+	return 0;
+}
+
+static uint32_t held(const struct data_port *x)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
+		n += capsule_held(&x->cores[i]);
+	return n;
+}
+
+/* True: devices have let go of the cached blocks. */
+static bool wait_let_go(struct data_port *x)
+{
+	const uint64_t deadline = clock_mono_ns() + STOP_LET_GO_MS * NS_PER_MS;
+
+	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
+		(void)call_on(&x->cores[i], core_let_go, NULL);
+	if (held(x))
+		log_info("op=stop: waiting for RDMA devices to let go of %u cached blocks",
+			 held(x));
+	while (held(x)) {
+		if (clock_mono_ns() >= deadline) {
+			log_warn("op=stop: RDMA devices have not let go of %u cached blocks in %u "
+				 "ms: they are left as they are",
+				 held(x), STOP_LET_GO_MS);
+			return false;
+		}
+		nanosleep(&(struct timespec){.tv_nsec = 5 * NS_PER_MS}, NULL);
+	}
+	return true;
+}
+
+/* True: what copies cached blocks has ended. */
+static bool stop_copies(struct data_port *x)
+{
+	const bool ended = hot_copies_stop(x->dn->hot);
+
+	if (!ended)
+		log_warn("op=stop: a disk or an RDMA device does not answer the thread that copies "
+			 "cached blocks: it is left as it is");
+	return ended;
+}
+
 bool data_port_stop(struct data_port *x, uint32_t grace_ms)
 {
 	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
@@ -550,7 +600,7 @@ bool data_port_stop(struct data_port *x, uint32_t grace_ms)
 		(void)call_on(&x->cores[i], core_cancel, NULL);
 	if (!wait_idle(x, STOP_AFTER_CANCEL_MS))
 		return false;
-	if (!hot_copies_stop(x->dn->hot))
+	if (!stop_copies(x) || !wait_let_go(x))
 		return false;
 	for (uint32_t i = 0; i < x->dn->reactor_count; i++)
 		(void)call_on(&x->cores[i], core_end, NULL);

