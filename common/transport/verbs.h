@@ -251,10 +251,10 @@ bool verbs_has_its_share(const struct xconn *c);
 struct verbs_memory;
 struct verbs_window;
 /** Any thread but the reactor's; it takes as long as the device needs to pin the pages, and no
- *  connection is made or ended meanwhile. While no device is open, it is tried on one and let go
- *  of. -ENODEV there is none; -ENOTSUP none has windows; -EINVAL none registers so many bytes;
- *  -ENOMEM with RLIMIT_MEMLOCK named, or the device's windows; -EFAULT no memory of ours, to write
- *  to; -ENOSPC VERBS_MEMORIES are there. */
+ *  connection is made or ended meanwhile, but between this and the next one. While no device is
+ *  open, it is tried on one and let go of. -ENODEV there is none; -ENOTSUP none has windows;
+ *  -EINVAL none registers so many bytes; -ENOMEM with RLIMIT_MEMLOCK named, or the device's
+ *  windows; -EFAULT no memory of ours, to write to; -ENOSPC VERBS_MEMORIES are there. */
 int verbs_memory_new(struct verbs *v, void *p, size_t len, struct verbs_memory **ret,
 		     struct err *err);
 /** The same for connections that were accepted: their peers may be let READ, and nothing else. On

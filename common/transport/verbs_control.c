@@ -211,17 +211,16 @@ void card_events(struct verbs_control *k, struct vcard *card)
 
 /* ---- the thread ---- */
 
-static void do_all(struct verbs_control *k)
+/* All that connections want. */
+static void do_connections(struct verbs_control *k)
 {
-	uint64_t n;
-
-	(void)!read(k->wake, &n, sizeof(n));
 	for (;;) {
 		struct vconn *c = NULL;
 		struct list *l, *chunk;
 		uint32_t todo = 0;
-		bool more = vmemory_turn(k);
+		bool more = vwindows_renew(k);
 
+		more |= vwindows_grow(k);
 		pthread_mutex_lock(&k->lock);
 		chunk = list_pop(&k->chunks);
 		/* a window goes before the queue pair that it was opened for */
@@ -231,9 +230,7 @@ static void do_all(struct verbs_control *k)
 			todo = c->todo;
 			c->todo = 0;
 		}
-		more |= l || chunk || !list_empty(&k->revoked) || !list_empty(&k->memories) ||
-			k->windows_asked;
-		k->woken = more;
+		more |= l || chunk || !list_empty(&k->revoked) || k->windows_asked;
 		pthread_mutex_unlock(&k->lock);
 		if (chunk)
 			vdev_chunk(container_of(chunk, struct vdev, chunk_link));
@@ -242,6 +239,22 @@ static void do_all(struct verbs_control *k)
 		if (!more)
 			return;
 	}
+}
+
+void control_turn(struct verbs_control *k)
+{
+	uint64_t n;
+
+	(void)!read(k->wake, &n, sizeof(n));
+	do_connections(k);
+	(void)vmemory_turn(k);
+	pthread_mutex_lock(&k->lock);
+	/* the rest behind the events that have come meanwhile */
+	k->woken = !list_empty(&k->memories) || !list_empty(&k->revoked) ||
+		   !list_empty(&k->chunks) || !list_empty(&k->todo) || k->windows_asked;
+	if (k->woken)
+		ring(k->wake);
+	pthread_mutex_unlock(&k->lock);
 }
 
 static bool is_stopped(struct verbs_control *k)
@@ -296,7 +309,7 @@ static void *control_main(void *arg)
 		if (fds[1].revents)
 			cm_events(k);
 		if (fds[0].revents)
-			do_all(k);
+			control_turn(k);
 	}
 	return NULL;
 }

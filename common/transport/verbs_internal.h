@@ -402,7 +402,8 @@ uint32_t vmemory_lkey(const struct vdev *d, uint32_t idx);
 void vdev_memory_open(struct vdev *d);
 /** No connection is on @d any more. */
 void vdev_memory_close(struct vdev *d);
-/** One thing that was asked for. False: there was nothing. */
+/** Windows that were revoked and those that were asked for; or else one registration, or the end of
+ *  one. False: there was nothing. */
 bool vmemory_turn(struct verbs_control *k);
 
 /* verbs_windows.c */
@@ -472,6 +473,10 @@ void vdev_mail(struct vdev *d, uint32_t event);
 /** Under the lock. */
 void vdev_mail_locked(struct vdev *d, uint32_t event);
 void control_wake(struct verbs_control *k);
+/** What reactors and others ask for: all that connections want, then one registration, which may
+ *  take long. The next one follows in the next turn, behind the events of the connection manager
+ *  and of devices. */
+void control_turn(struct verbs_control *k);
 void verbs_tell(struct verbs *v);
 /* verbs_card.c */
 #define VERBS_LOOK_NS (2 * NS_PER_S) /* to when a device that comes is there */

@@ -305,9 +305,11 @@ bool vmemory_turn(struct verbs_control *k)
 	/* first: the memory may be about to end */
 	const bool renewed = vwindows_renew(k), grown = vwindows_grow(k);
 	struct list *l;
+	bool revoked;
 
 	pthread_mutex_lock(&k->lock);
-	l = renewed ? NULL : list_pop(&k->memories);
+	revoked = !list_empty(&k->revoked); /* meanwhile */
+	l = renewed || revoked ? NULL : list_pop(&k->memories);
 	pthread_mutex_unlock(&k->lock);
 	if (l) {
 		struct verbs_memory *m = container_of(l, struct verbs_memory, link);
@@ -321,7 +323,7 @@ bool vmemory_turn(struct verbs_control *k)
 		else
 			sem_post(&m->done);
 	}
-	return renewed || grown || l;
+	return renewed || grown || revoked || l;
 }
 
 /* ---- any other thread ---- */

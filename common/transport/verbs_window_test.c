@@ -2,7 +2,12 @@
 /* Memory that is no slot, on devices that come and go; the devices are played. What must hold: each
  * device that is open has it, also one that is opened later or again, and one that is closed has
  * nothing of it; who registers hears what is wrong, and then nothing is left; a window whose
- * connection was lost is made anew by the control thread. */
+ * connection was lost is made anew by the control thread; what connections want goes before, and
+ * registrations go one by one. */
+#include <poll.h>
+#include <time.h>
+
+#include "common/base/clock.h"
 #include "common/transport/verbs_window_test_fixture.h"
 
 static void before_a_device_is_opened_it_is_tried_on_one(void **state)
@@ -235,6 +240,75 @@ static void of_many_devices_none_is_left_out(void **state)
 		assert_int_equal(dev[i].mrs + dev[i].mws, 0);
 }
 
+/* ---- the turns of the control thread ---- */
+
+static unsigned left_to_do; /* of connections, as a window was made */
+
+static struct ibv_mw *alloc_mw_and_look(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	left_to_do += list_length(&control.todo);
+	return alloc_mw(pd, type);
+}
+
+static void *registers(void *arg)
+{
+	(void)arg;
+	return must_have();
+}
+
+static bool is_woken(void)
+{
+	struct pollfd p = {.fd = control.wake, .events = POLLIN};
+
+	return poll(&p, 1, 0) == 1;
+}
+
+static uint32_t waiting(void)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&control.lock);
+	n = list_length(&control.memories);
+	pthread_mutex_unlock(&control.lock);
+	return n;
+}
+
+/* Many blocks get hot at once: who connects, and what a device tells, waits for one of them. */
+static void connections_go_before_registrations(void **state)
+{
+	const uint64_t one = 1;
+	struct vconn wants = {0};
+	pthread_t t[3];
+	void *m;
+
+	(void)state;
+	left_to_do = 0;
+	list_init(&control.todo);
+	list_init(&control.chunks);
+	opens(&dev[0]);
+	dev[0].ctx.ops.alloc_mw = alloc_mw_and_look;
+	pthread_mutex_lock(&turning); /* the turns are taken here */
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, registers, NULL), 0);
+	while (waiting() < 3 || is_woken()) /* that thread has heard, and stands still */
+		nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL);
+	list_add_tail(&control.todo, &wants.todo_link);
+	(void)!write(control.wake, &one, sizeof(one));
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_true(is_woken());
+		control_turn(&control);
+		assert_int_equal(dev[0].mrs, i + 1);
+		assert_true(list_empty(&control.todo));
+	}
+	assert_int_equal(left_to_do, 0);
+	assert_false(is_woken() || control.woken);
+	pthread_mutex_unlock(&turning);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(pthread_join(t[i], &m), 0);
+		verbs_memory_free(m);
+	}
+}
+
 static void so_many_are_there_at_most(void **state)
 {
 	struct verbs_memory *m[VERBS_MEMORIES];
@@ -266,6 +340,7 @@ int main(void)
 		CASE(a_window_whose_connection_is_lost_is_made_anew),
 		CASE(a_dmabuf_is_on_each_device_by_its_descriptor),
 		CASE(of_many_devices_none_is_left_out),
+		CASE(connections_go_before_registrations),
 		CASE(so_many_are_there_at_most),
 	};
 
