@@ -12,25 +12,21 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
+#include "datanode/store/replica_key.h"
 
 #define HUGE (2u << 20)
 #define STOP_NS (5 * NS_PER_S) /* for each job when the node ends */
 #define ORDERS_MAX 1024
 
-struct key {
-	struct block_pool *bp; /* borrowed: pools live as long as the store */
-	int64_t id;
-};
-
 struct entry { /* a replica that is cached */
-	struct key key;
+	struct replica_key key;
 	uint64_t gs;
 	struct hot_copy *copy; /* not counted: it goes with the last who has it; NULL: none */
 	UT_hash_handle hh;
 };
 
 struct order { /* of the cache: there was no room */
-	struct key key;
+	struct replica_key key;
 	uint64_t len, until_ns; /* the room is kept so long */
 	UT_hash_handle hh;
 };
@@ -57,20 +53,10 @@ struct hot_copies {
 	uint64_t locked, copied, going, wanted;
 };
 
-static struct key make_key(struct block_pool *bp, int64_t id)
-{
-	struct key k;
-
-	memset(&k, 0, sizeof(k)); /* hashed with its padding */
-	k.bp = bp;
-	k.id = id;
-	return k;
-}
-
 /* With the lock held. */
 static struct entry *find(struct hot_copies *h, struct block_pool *bp, int64_t id)
 {
-	const struct key k = make_key(bp, id);
+	const struct replica_key k = replica_key(bp, id);
 	struct entry *e;
 
 	HASH_FIND(hh, h->map, &k, sizeof(k), e);
@@ -502,7 +488,7 @@ bool hot_copies_ask(struct hot_copies *h, struct hot_job *j)
 /* With the lock held. */
 static struct order *find_order(struct hot_copies *h, struct block_pool *bp, int64_t id)
 {
-	const struct key k = make_key(bp, id);
+	const struct replica_key k = replica_key(bp, id);
 	struct order *o;
 
 	HASH_FIND(hh, h->orders, &k, sizeof(k), o);
@@ -519,7 +505,7 @@ void hot_copies_allow(struct hot_copies *h, struct block_pool *bp, const struct 
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return; /* it is read as any other */
-	e->key = make_key(bp, b->id);
+	e->key = replica_key(bp, b->id);
 	e->gs = b->gs;
 	pthread_mutex_lock(&h->lock);
 	HASH_ADD(hh, h->map, key, sizeof(e->key), e);
@@ -566,7 +552,7 @@ static void note_order(struct hot_copies *h, struct block_pool *bp, int64_t id, 
 		o = calloc(1, sizeof(*o));
 		if (!o)
 			return;
-		o->key = make_key(bp, id);
+		o->key = replica_key(bp, id);
 		HASH_ADD(hh, h->orders, key, sizeof(o->key), o);
 	}
 	if (!o)

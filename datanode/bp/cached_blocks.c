@@ -15,16 +15,12 @@
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "datanode/block/hot_copies.h"
+#include "datanode/store/replica_key.h"
 
 #define VERIFY_CHUNK (1u << 20) /* bytes checked at one time */
 
-struct key {
-	struct block_pool *bp; /* borrowed: pools live as long as the store */
-	int64_t id;
-};
-
 struct entry { /* one locked replica */
-	struct key key;
+	struct replica_key key;
 	void *at;
 	size_t len; /* of the mapping, whole pages */
 	UT_hash_handle hh;
@@ -32,7 +28,7 @@ struct entry { /* one locked replica */
 
 struct order {
 	struct list link;
-	struct key key;
+	struct replica_key key;
 	bool lock;
 };
 
@@ -47,21 +43,11 @@ struct cache {
 	struct entry *map;
 	struct list orders;
 	uint32_t waiting;
-	struct key busy; /* being locked just now; id of busy_on */
+	struct replica_key busy; /* being locked just now; id of busy_on */
 	bool busy_on, busy_spoilt;
 	uint64_t used, failed, failed_to_drop;
 	atomic_uint interest; /* entries and orders: 0 lets cache_forget() pass by */
 };
-
-static struct key make_key(struct block_pool *bp, int64_t id)
-{
-	struct key k;
-
-	memset(&k, 0, sizeof(k)); /* hashed with its padding */
-	k.bp = bp;
-	k.id = id;
-	return k;
-}
 
 static void entry_free(struct cache *c, struct entry *e)
 {
@@ -73,7 +59,7 @@ static void entry_free(struct cache *c, struct entry *e)
 	free(e);
 }
 
-static void drop_locked(struct cache *c, const struct key *k)
+static void drop_locked(struct cache *c, const struct replica_key *k)
 {
 	struct entry *e;
 
@@ -142,7 +128,7 @@ static int lock_file(const struct replica_reader *r, size_t len, void **ret_at)
 	return rc;
 }
 
-static bool reserve(struct cache *c, const struct key *k, size_t len)
+static bool reserve(struct cache *c, const struct replica_key *k, size_t len)
 {
 	bool fits;
 
@@ -155,7 +141,8 @@ static bool reserve(struct cache *c, const struct key *k, size_t len)
 }
 
 /* Enter it, unless it changed under our hands. */
-static int enter(struct cache *c, const struct key *k, void *at, size_t len, const struct block *b)
+static int enter(struct cache *c, const struct replica_key *k, void *at, size_t len,
+		 const struct block *b)
 {
 	struct entry *e = calloc(1, sizeof(*e));
 	int rc = e ? 0 : -ENOMEM;
@@ -177,7 +164,7 @@ static int enter(struct cache *c, const struct key *k, void *at, size_t len, con
 	return rc;
 }
 
-static int lock_open(struct cache *c, const struct key *k, const struct replica_reader *r)
+static int lock_open(struct cache *c, const struct replica_key *k, const struct replica_reader *r)
 {
 	size_t len = (size_t)((r->block.len + c->page - 1) / c->page * c->page);
 	void *at = NULL;
@@ -205,7 +192,7 @@ static int lock_open(struct cache *c, const struct key *k, const struct replica_
 	return rc;
 }
 
-static void do_lock(struct cache *c, const struct key *k)
+static void do_lock(struct cache *c, const struct replica_key *k)
 {
 	struct block b = {k->id, BLOCK_GS_ANY, 0};
 	struct replica_reader *r = NULL;
@@ -352,7 +339,7 @@ void cache_order(struct cache *c, struct block_pool *bp, int64_t id, bool lock)
 	o = calloc(1, sizeof(*o));
 	if (!o)
 		return; /* it orders again after the next report */
-	o->key = make_key(bp, id);
+	o->key = replica_key(bp, id);
 	o->lock = lock;
 	pthread_mutex_lock(&c->lock);
 	if (c->waiting < CACHE_WAITING_MAX) {
@@ -368,11 +355,11 @@ void cache_order(struct cache *c, struct block_pool *bp, int64_t id, bool lock)
 
 void cache_forget(struct cache *c, struct block_pool *bp, int64_t id)
 {
-	struct key k;
+	struct replica_key k;
 
 	if (!c->interest)
 		return;
-	k = make_key(bp, id);
+	k = replica_key(bp, id);
 	pthread_mutex_lock(&c->lock);
 	if (c->busy_on && c->busy.bp == bp && c->busy.id == id)
 		c->busy_spoilt = true;

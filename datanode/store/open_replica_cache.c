@@ -47,7 +47,7 @@ static bool forget_locked(struct open_replica_cache *c, struct open_replica_file
 static struct open_replica_files *find_locked(struct open_replica_cache *c, struct block_pool *bp,
 					      int64_t id)
 {
-	const struct open_replica_key key = {bp, id};
+	const struct replica_key key = replica_key(bp, id);
 	struct open_replica_files *f;
 
 	HASH_FIND(hh, c->table, &key, sizeof(key), f);

@@ -28,17 +28,12 @@
 #include "common/base/block.h"
 #include "common/base/crc.h"
 #include "common/base/list.h"
+#include "datanode/store/replica_key.h"
 
-struct block_pool;
 #define OPEN_REPLICA_VOLUMES 64
 
-struct open_replica_key {
-	struct block_pool *bp;
-	int64_t id;
-};
-
 struct open_replica_files { /* constant but for what is private */
-	struct open_replica_key key;
+	struct replica_key key;
 	struct block block;
 	char storage_uuid[BLOCK_UUID_MAX];
 	enum crc_type crc_type;
