@@ -150,4 +150,5 @@ int cmd_quota(struct cli *c);
 int cmd_admin(struct cli *c);
 int cmd_cacheadmin(struct cli *c);
 int cmd_ec(struct cli *c);
+int cmd_fsck(struct cli *c);
 int ec_convert(struct cli *c); /* an operation of it */

@@ -100,6 +100,12 @@ static const struct cli_command COMMANDS[] = {
 	 "-modifyPool NAME [-owner USER] ...\n"
 	 "-removePool NAME        with its directives\n"
 	 "-listPools [-stats] [NAME]"},
+	{"fsck", cmd_fsck, "-", OPERANDS_REMOTE, 0, -1, "[PATH] [-files] [-blocks] ...",
+	 "Are the blocks of all files below PATH there? In the words of hdfs fsck, which it asks the\n"
+	 "NameNode's web server for (dfs.namenode.http-address). Options of this command come first. -files\n"
+	 "-blocks -locations -racks -replicaDetails -openforwrite -storagepolicies -delete -move\n"
+	 "-blockId ID... Exit status: 0 healthy, 1 corrupt, 2 decommissioned, 3 being decommissioned, 255\n"
+	 "none of these."},
 	{"admin", cmd_admin, "QJ", OPERANDS_FIRST_OTHER, 1, -1, "OPERATION [OPERAND]...",
 	 "Look at the cluster and steer it. Operations:\n"
 	 "report                  the data nodes, their addresses, capacity and state\n"

@@ -126,7 +126,7 @@ int node_page_get(const char *host, unsigned int port, const char *path, uint32_
 	const uint64_t deadline = clock_mono_ns() + patience_ms * NS_PER_MS;
 	struct net_addr at;
 	char *text = NULL;
-	char request[512];
+	char *request;
 	size_t len = 0;
 	int fd, rc = net_resolve(host, (uint16_t)port, &at, err);
 
@@ -135,13 +135,16 @@ int node_page_get(const char *host, unsigned int port, const char *path, uint32_
 	fd = net_connect(&at, step_ms(deadline), err);
 	if (fd < 0)
 		return fd;
-	snprintf(request, sizeof(request), "GET %s HTTP/1.0\r\nHost: %s:%u\r\n\r\n", path, host,
-		 port);
+	if (asprintf(&request, "GET %s HTTP/1.0\r\nHost: %s:%u\r\n\r\n", path, host, port) < 0) {
+		(void)close(fd);
+		return err_set(err, -ENOMEM, "out of memory");
+	}
 	rc = send_all(fd, request, deadline);
+	free(request);
 	rc = rc ?: receive_all(fd, deadline, &text, &len);
 	(void)close(fd);
 	if (rc < 0)
-		return err_sys(err, rc, "http://%s:%u%s", host, port, path);
+		return err_sys(err, rc, "http://%s:%u%.200s", host, port, path);
 	rc = take_body(text, &len, err);
 	if (rc < 0) {
 		free(text);

@@ -2,7 +2,7 @@
 #pragma once
 
 /**
- * node_page - a page of a data node's web server, as a tool fetches it
+ * node_page - a page of a node's web server, as a tool fetches it
  *
  * Idea: one GET of HTTP/1.0; the answer ends with the connection.
  */
