@@ -200,7 +200,7 @@ static int teardown(void **state)
 	return (int)mws;
 }
 
-static void control_turn(void)
+static void turn_control(void)
 {
 	while (vmemory_turn(&control))
 		;
@@ -252,7 +252,7 @@ static void a_connection_has_its_share_of_them(void **state)
 	assert_int_equal(vdev_windows_new(&d), 0);
 	while (n < ASKERS && takes_for(&conn[0], n)) {
 		n++;
-		control_turn();
+		turn_control();
 	}
 	assert_int_equal(n * VERBS_EXPOSURES, VERBS_WINDOWS_MOST / VERBS_SHARE_OF * VERBS_SHARE);
 	assert_true(verbs_has_its_share(&conn[0].x) && !verbs_has_its_share(&conn[1].x));
@@ -265,7 +265,7 @@ static void few_are_made_for_who_needs_few(void **state)
 	assert_int_equal(vdev_windows_new(&d), 0);
 	for (uint32_t i = 0; i < 4; i++)
 		assert_true(takes(i));
-	control_turn();
+	turn_control();
 	assert_int_equal(mws, VERBS_WINDOWS_STEP);
 	all_end(4);
 }
@@ -280,11 +280,11 @@ static void who_waits_gets_those_that_are_made_then(void **state)
 	assert_int_equal(n, VERBS_WINDOWS_STEP / VERBS_EXPOSURES);
 	verbs_turn_wait(&conn[n % CONNS].x, &asker[n].turn);
 	assert_true(vdev_is_coming(&d)); /* it is not closed before that has ended */
-	control_turn();
+	turn_control();
 	assert_true(asker[n].turn.has);
 	assert_true(list_is_linked(&asker[n].rop.ready_link));
 	while (vdev_is_coming(&d))
-		control_turn();
+		turn_control();
 	assert_int_equal(mws, 3 * VERBS_WINDOWS_STEP); /* more than half of two were in use */
 	all_end(n + 1);
 	assert_int_equal(d.slots->reserved, 0);
@@ -298,12 +298,12 @@ static void so_many_are_made_as_before(void **state)
 	assert_int_equal(vdev_windows_new(&d), 0);
 	while (n < ASKERS) {
 		assert_true(takes(n++));
-		control_turn();
+		turn_control();
 		assert_true(mws >= VERBS_EXPOSURES * n);
 	}
 	assert_int_equal(mws, VERBS_WINDOWS_MOST);
 	assert_false(takes(n));
-	control_turn();
+	turn_control();
 	assert_int_equal(mws, VERBS_WINDOWS_MOST);
 	all_end(n);
 }
@@ -317,7 +317,7 @@ static void a_device_that_gives_no_more_is_asked_no_more(void **state)
 	most = VERBS_WINDOWS_STEP + 6;
 	assert_int_equal(vdev_windows_new(&d), 0);
 	n = all_take();
-	control_turn();
+	turn_control();
 	assert_int_equal(mws, most);
 	assert_int_equal(d.slots->count, most);
 	for (; n < most / VERBS_EXPOSURES; n++)
@@ -340,7 +340,7 @@ static void what_a_connection_loses_is_told_once(void **state)
 		list_add_tail(&control.revoked, &w->link);
 	}
 	most = 0;
-	control_turn();
+	turn_control();
 	assert_int_equal(warnings, 1);
 	assert_non_null(strstr(said, "3 memory windows of buffers"));
 }
