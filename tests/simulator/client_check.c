@@ -119,7 +119,8 @@ static bool may_lose(const struct file *f, const struct dfs_block *k, const stru
 
 	if (f->striped)
 		return !same || r->others <= (cells < DATA_UNITS ? cells : DATA_UNITS);
-	return f->replication == 1 || (f->died && (!same || r->others < 2));
+	/* where nodes are down a pipeline goes on with one, and a copy takes its time */
+	return f->replication == 1 || r->alone || (f->died && (!same || r->others < 2));
 }
 
 /* From where on bytes of @f may be lost, because one of an only replica has rotted: it is the only

@@ -77,6 +77,7 @@ struct rotten {
 	int64_t id;
 	uint64_t generation;
 	uint32_t others; /* replicas, or units of its group, that other machines had finished */
+	bool alone;      /* they had none at all, not even one being written */
 	uint32_t file;   /* index; FILES: not known */
 };
 

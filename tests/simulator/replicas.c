@@ -71,7 +71,7 @@ struct chosen {
 	uint64_t seen;
 	int64_t id;
 	uint64_t generation;
-	uint32_t others;
+	uint32_t others, unfinished;
 	char path[PATH_MAX];
 };
 
@@ -104,8 +104,13 @@ static void count_other(const struct replica *r, void *arg)
 {
 	struct chosen *c = (struct chosen *)arg;
 
-	c->others += r->generation == c->generation && strstr(r->path, "/finalized/") &&
-		     (c->id < 0 ? (r->id & ~15ll) == (c->id & ~15ll) : r->id == c->id);
+	if (r->generation != c->generation ||
+	    (c->id < 0 ? (r->id & ~15ll) != (c->id & ~15ll) : r->id != c->id))
+		return;
+	if (strstr(r->path, "/finalized/"))
+		c->others++;
+	else
+		c->unfinished++;
 }
 
 /* The file that the replica is of, as far as it is there: a recovery may take the block away. (A
@@ -132,6 +137,7 @@ static void mark(struct history *h, int fd, struct chosen *c)
 			(struct rotten){.id = c->id,
 					.generation = c->generation,
 					.others = c->others,
+					.alone = !c->others && !c->unfinished,
 					.file = file_of(h, fd)};
 }
 
