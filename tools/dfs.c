@@ -84,8 +84,9 @@ static const struct cli_command COMMANDS[] = {
 	 "                        xattrs, storage policy; -r for directories, whose policy stays;\n"
 	 "                        interrupted, the same command goes on where it was"},
 	{"cacheadmin", cmd_cacheadmin, "J-", OPERANDS_FIRST_OTHER, 1, -1, "OPERATION [WORD]...",
-	 "What data nodes keep in memory (dfs.datanode.max.locked.memory), in the words of hdfs cacheadmin.\n"
-	 "Options of this command come before the operation. A TTL is 30s, 20m, 2h, 1d or never. Operations:\n"
+	 "What data nodes keep in memory, in the words of hdfs cacheadmin. They need\n"
+	 "dfs.datanode.max.locked.memory. Options of this command come before the operation. A TTL\n"
+	 "is 30s, 20m, 2h, 1d or never. Operations:\n"
 	 "-addDirective -path PATH -pool POOL [-force] [-replication N] [-ttl TTL]\n"
 	 "                        cache a file, or the files of a directory, N times; -force: over the limit\n"
 	 "                        of the pool, too (what is over it is not cached)\n"
@@ -101,8 +102,8 @@ static const struct cli_command COMMANDS[] = {
 	 "-removePool NAME        with its directives\n"
 	 "-listPools [-stats] [NAME]"},
 	{"fsck", cmd_fsck, "-", OPERANDS_REMOTE, 0, -1, "[PATH] [-files] [-blocks] ...",
-	 "Are the blocks of all files below PATH there? In the words of hdfs fsck, which it asks the\n"
-	 "NameNode's web server for (dfs.namenode.http-address). Options of this command come first. -files\n"
+	 "Whether the blocks of all files below PATH are there, in the words of hdfs fsck. It asks the\n"
+	 "NameNode's web server (dfs.namenode.http-address). Options of this command come first. -files\n"
 	 "-blocks -locations -racks -replicaDetails -openforwrite -storagepolicies -delete -move\n"
 	 "-blockId ID... Exit status: 0 healthy, 1 corrupt, 2 decommissioned, 3 being decommissioned, 255\n"
 	 "none of these."},
