@@ -76,7 +76,7 @@ static const struct {
 	{'J', "    --json            one JSON document on standard output"},
 };
 
-static void *checked(void *p)
+void *cli_checked(void *p)
 {
 	if (!p) {
 		fputs("dfs: out of memory\n", stderr);
@@ -483,7 +483,7 @@ const char *cli_mode(char buf[12], const struct dfs_stat *st)
 
 char *cli_strdup(const char *s)
 {
-	return checked(strdup(s));
+	return cli_checked(strdup(s));
 }
 
 char *cli_join(const char *dir, const char *name)
@@ -493,7 +493,7 @@ char *cli_join(const char *dir, const char *name)
 
 	while (d > 1 && dir[d - 1] == '/')
 		d--;
-	p = checked(malloc(d + strlen(name) + 2));
+	p = cli_checked(malloc(d + strlen(name) + 2));
 	memcpy(p, dir, d);
 	if (!d || dir[d - 1] != '/')
 		p[d++] = '/';
@@ -510,7 +510,7 @@ char *cli_base(const char *path)
 	start = end;
 	while (start && path[start - 1] != '/')
 		start--;
-	return checked(strndup(path + start, end - start));
+	return cli_checked(strndup(path + start, end - start));
 }
 
 char *cli_parent(const char *path)
@@ -523,7 +523,7 @@ char *cli_parent(const char *path)
 		end--;
 	while (end > 1 && path[end - 1] == '/')
 		end--;
-	return end ? checked(strndup(path, end)) : cli_strdup("."); /* the home directory */
+	return end ? cli_checked(strndup(path, end)) : cli_strdup("."); /* the home directory */
 }
 
 void cli_json_string(FILE *f, const char *text)

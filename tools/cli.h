@@ -106,6 +106,8 @@ char *cli_join(const char *dir, const char *name);
 char *cli_base(const char *path);
 /** All but the last component, malloc'ed; "." of a bare name, "/" of "/". */
 char *cli_parent(const char *path);
+/** @p; NULL, of memory that could not be had, ends the program with a message. */
+void *cli_checked(void *p);
 /** malloc-checked strdup. */
 char *cli_strdup(const char *s);
 /** @path as a person may see it: on a terminal control characters become '?'. Returns @path or a
@@ -151,4 +153,6 @@ int cmd_admin(struct cli *c);
 int cmd_cacheadmin(struct cli *c);
 int cmd_ec(struct cli *c);
 int cmd_fsck(struct cli *c);
+/** Has every block of @path @n replicas? 1, 0, -errno (cmd_attr.c). */
+int cli_has_replicas(struct cli *c, const char *path, uint32_t n, struct dfs_err *err);
 int ec_convert(struct cli *c); /* an operation of it */

@@ -267,9 +267,10 @@ int cmd_acl(struct cli *c)
 			fprintf(stderr, "dfs acl: %s: an operand is missing; see dfs acl --help\n",
 				c->argv[0]);
 		else if (operations[i].spec && !parse_spec(c->argv[1], operations[i].perm, &spec))
-			fprintf(stderr,
-				"dfs acl: '%s' is no list of entries, as user:alice:%s; see dfs acl --help\n",
-				c->argv[1], operations[i].perm ? "r-x" : "");
+			fprintf(stderr, "%s%s: '%s' is no list of entries, as user:alice:%s%s\n",
+				c->hadoop ? "" : "dfs ", c->cmd, c->argv[1],
+				operations[i].perm ? "r-x" : "",
+				c->hadoop ? "" : "; see dfs acl --help");
 		else
 			j.spec = &spec, rc = do_all(c, &j, first);
 		free(spec.text);

@@ -206,8 +206,7 @@ int cmd_chgrp(struct cli *c)
 
 /* ---- setrep ---- */
 
-/* Has every block @n replicas? 1, 0, -errno. */
-static int has_replicas(struct cli *c, const char *path, uint32_t n, struct dfs_err *err)
+int cli_has_replicas(struct cli *c, const char *path, uint32_t n, struct dfs_err *err)
 {
 	struct dfs_blocks *b;
 	int rc = dfs_blocks(c->fs, path, 0, INT64_MAX, &b, err);
@@ -235,7 +234,7 @@ static int setrep_one(const struct change *ch, const char *path, const struct df
 	}
 	rc = dfs_set_replication(ch->cli->fs, path, ch->replication, err);
 	while (rc == 0 && ch->cli->wait) {
-		rc = has_replicas(ch->cli, path, ch->replication, err);
+		rc = cli_has_replicas(ch->cli, path, ch->replication, err);
 		if (rc)
 			break;
 		if (clock_mono_ns() > deadline) {

@@ -178,6 +178,8 @@ int cmd_fsck(struct cli *c)
 		rc = cli_fail(c, NULL, err.text);
 	} else {
 		(void)fwrite(text, 1, len, stdout);
+		if (len && text[len - 1] != '\n')
+			putchar('\n');
 		rc = verdict(text, len);
 		free(text);
 	}

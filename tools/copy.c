@@ -36,11 +36,7 @@ void copy_add(struct copy *c, char *src, char *dst, uint64_t size, uint32_t mode
 {
 	if (c->count == c->cap) {
 		c->cap = c->cap ? c->cap * 2 : 64;
-		c->item = realloc(c->item, c->cap * sizeof(*c->item));
-		if (!c->item) {
-			fputs("dfs: out of memory\n", stderr);
-			exit(EXIT_FAIL);
-		}
+		c->item = cli_checked(reallocarray(c->item, c->cap, sizeof(*c->item)));
 	}
 	c->item[c->count++] = (struct copy_item){src, dst, size, mode};
 	c->bytes += size;

@@ -9,7 +9,7 @@
 
 #include "common/base/err.h"
 #include "tools/cli.h"
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 static const struct cli_command COMMANDS[] = {
 	{"put", cmd_put, "rfjqABEJ", OPERANDS_LAST_REMOTE, 2, -1, "LOCAL... PATH",

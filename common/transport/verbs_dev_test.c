@@ -12,38 +12,7 @@
 
 #include <cmocka.h>
 
-#include "common/transport/verbs_internal.h"
-
-static struct ibv_device device;
-static struct ibv_context ctx = {.device = &device};
-static struct ibv_device_attr attr;
-static int query_rc;
-
-struct ibv_context **__wrap_rdma_get_devices(int *n);
-void __wrap_rdma_free_devices(struct ibv_context **all);
-int __wrap_ibv_query_device(struct ibv_context *c, struct ibv_device_attr *ret);
-
-struct ibv_context **__wrap_rdma_get_devices(int *n)
-{
-	struct ibv_context **all = calloc(2, sizeof(struct ibv_context *));
-
-	all[0] = &ctx;
-	if (n)
-		*n = 1;
-	return all;
-}
-
-void __wrap_rdma_free_devices(struct ibv_context **all)
-{
-	free(all);
-}
-
-int __wrap_ibv_query_device(struct ibv_context *c, struct ibv_device_attr *ret)
-{
-	(void)c;
-	*ret = attr;
-	return query_rc;
-}
+#include "common/transport/verbs_device_test_fixture.h"
 
 static int open_it(struct err *err)
 {
@@ -52,7 +21,6 @@ static int open_it(struct err *err)
 	struct vdev *d = NULL;
 	int rc;
 
-	(void)snprintf(device.name, sizeof(device.name), "played");
 	assert_int_equal(pool_new(&po, &v.opts.pool, NULL), 0);
 	rc = vdev_open(&v, &ctx, &d, err);
 	assert_null(d);

@@ -16,24 +16,17 @@
 #include <cmocka.h>
 
 #include "common/base/log.h"
-#include "common/transport/verbs_internal.h"
+#include "common/transport/verbs_device_test_fixture.h"
 
 #define ASKERS (VERBS_WINDOWS_MOST / VERBS_EXPOSURES)
 
 /* ---- a device ---- */
 
 static uint32_t mws, most; /* windows that there are, and may be */
-static int max_mw;
-static uint32_t flags;
-static struct ibv_device device = {.name = "played"};
-static struct ibv_context ctx = {.device = &device};
 static struct ibv_pd pd = {.context = &ctx};
 static struct ibv_cq cq = {.context = &ctx};
 static struct ibv_comp_channel channel = {.context = &ctx};
 
-struct ibv_context **__wrap_rdma_get_devices(int *n);
-void __wrap_rdma_free_devices(struct ibv_context **all);
-int __wrap_ibv_query_device(struct ibv_context *c, struct ibv_device_attr *ret);
 struct ibv_comp_channel *__wrap_ibv_create_comp_channel(struct ibv_context *c);
 int __wrap_ibv_destroy_comp_channel(struct ibv_comp_channel *c);
 struct ibv_cq *__wrap_ibv_create_cq(struct ibv_context *c, int cqe, void *arg,
@@ -43,31 +36,6 @@ struct ibv_pd *__wrap_ibv_alloc_pd(struct ibv_context *c);
 int __wrap_ibv_dealloc_pd(struct ibv_pd *p);
 void __wrap_log_line(enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-
-struct ibv_context **__wrap_rdma_get_devices(int *n)
-{
-	struct ibv_context **all = calloc(2, sizeof(struct ibv_context *));
-
-	all[0] = &ctx;
-	if (n)
-		*n = 1;
-	return all;
-}
-
-void __wrap_rdma_free_devices(struct ibv_context **all)
-{
-	free(all);
-}
-
-int __wrap_ibv_query_device(struct ibv_context *c, struct ibv_device_attr *ret)
-{
-	(void)c;
-	*ret = (struct ibv_device_attr){.max_cqe = 1024,
-					.max_mr_size = UINT64_MAX,
-					.max_mw = max_mw,
-					.device_cap_flags = flags};
-	return 0;
-}
 
 struct ibv_comp_channel *__wrap_ibv_create_comp_channel(struct ibv_context *c)
 {
@@ -161,8 +129,10 @@ static int setup(void **state)
 	(void)state;
 	most = UINT32_MAX;
 	mws = warnings = 0;
-	max_mw = 1 << 20;
-	flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+	attr = (struct ibv_device_attr){.max_cqe = 1024,
+					.max_mr_size = UINT64_MAX,
+					.max_mw = 1 << 20,
+					.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B};
 	ctx.ops.alloc_mw = alloc_mw;
 	ctx.ops.dealloc_mw = dealloc_mw;
 	memset(&control, 0, sizeof(control));
@@ -183,7 +153,7 @@ static int setup(void **state)
 	list_init(&card.devs);
 	list_add_tail(&control.cards, &card.link);
 	d = (struct vdev){.v = v, .ctx = &ctx, .pd_out = &pd, .joined = true};
-	(void)__wrap_ibv_query_device(&ctx, &d.attr);
+	d.attr = attr;
 	list_add_tail(&card.devs, &d.card_link);
 	for (uint32_t i = 0; i < CONNS; i++)
 		conn[i] = (struct vconn){.v = v, .dev = &d};
@@ -364,12 +334,12 @@ static void refused(const char *why)
 static void a_device_that_is_not_used_says_why(void **state)
 {
 	(void)state;
-	flags = 0;
+	attr.device_cap_flags = 0;
 	refused("it has no memory windows (type 2)");
-	flags = IBV_DEVICE_MEM_WINDOW_TYPE_2A;
-	max_mw = 1023;
+	attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2A;
+	attr.max_mw = 1023;
 	refused("it has 1023 memory windows, and 32 times 32 are the least");
-	max_mw = 1024;
+	attr.max_mw = 1024;
 	most = 7;
 	refused("it gives no memory windows now (Cannot allocate memory)");
 	refused("other programs may have them");

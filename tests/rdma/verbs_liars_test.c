@@ -67,27 +67,8 @@ static struct side windows_side(void)
 				.role = CAPSULE_CLIENT,
 				.peer_may_write = true,
 				.windows = VERBS_WINDOWS_ON};
-	struct err err = ERR_INIT;
-	struct side s = {0};
 
-	if (pool_new(&po, &s.pool, &err) < 0 ||
-	    (vo.pool = s.pool, verbs_new(reactor, &vo, &s.v, &err)) < 0) {
-		printf("FAIL: set-up: %s\n", err.text);
-		exit(1);
-	}
-	return s;
-}
-
-/* A message behind the window: it is open when the node hears of it. */
-static bool tell(struct pair *p)
-{
-	static uint8_t out[MSG_LEN], in[VERBS_MESSAGE_MAX];
-	struct iovec iov = {out, make_message(out, sizeof(out), 1)};
-	struct wop send, recv;
-
-	xconn_recv(p->s, in, sizeof(in), wop(&recv));
-	xconn_send(p->c, &iov, 1, wop(&send));
-	return UNTIL(send.done && recv.done) && recv.res == MSG_LEN;
+	return side_of(&po, vo);
 }
 
 static int moves(struct xconn *node, enum way way, struct xremote at, uint32_t len)
@@ -143,11 +124,11 @@ static void an_honest_node_gets_what_it_is_shown(struct pair *p)
 	memset(mine->data, 0x33, mine->size);
 	for (int i = 0; i < 3; i++) {
 		at = show(p, &e, READS, mine);
-		check(tell(p) && moves(p->s, READS, at, LEN) == (int)LEN &&
+		check(tell(p->c, p->s) && moves(p->s, READS, at, LEN) == (int)LEN &&
 			      is_filled(dst, 0x33, 0, LEN) && covers(&e),
 		      "a node reads what it may");
 		at = show(p, &e, WRITES, mine);
-		check(tell(p) && moves(p->s, WRITES, at, LEN) == (int)LEN &&
+		check(tell(p->c, p->s) && moves(p->s, WRITES, at, LEN) == (int)LEN &&
 			      is_filled(mine, 0x33, 0, AT) && is_filled(mine, 0x5a, AT, AT + LEN) &&
 			      is_filled(mine, 0x33, AT + LEN, mine->size) && covers(&e),
 		      "and writes what it may, and nothing beside it");
@@ -189,7 +170,7 @@ static struct xremote aim(struct pair *p, struct verbs_exposure *e, enum lie lie
 	case READ_BY_THE_LAST_REQUESTS_KEY:
 		check(covers(e), "it is covered");
 		(void)show(p, e, READS, mine); /* by the same window */
-		check(tell(p), "and opened anew");
+		check(tell(p->c, p->s), "and opened anew");
 		break;
 	case WRITE_BY_THE_NEXT_KEY:
 		at.rkey = ibv_inc_rkey(at.rkey);
@@ -211,7 +192,7 @@ static bool other_serves(struct pair *other)
 	struct verbs_exposure e;
 	const struct xremote at = show(other, &e, READS, others);
 
-	return tell(other) && moves(other->s, READS, at, LEN) == (int)LEN &&
+	return tell(other->c, other->s) && moves(other->s, READS, at, LEN) == (int)LEN &&
 	       is_filled(dst, 0x44, 0, LEN) && covers(&e);
 }
 
@@ -227,7 +208,7 @@ static void is_stopped(struct side *client, struct side *node, struct pair *othe
 	memset(mine->data, 0x33, mine->size);
 	memset(others->data, 0x44, others->size);
 	at = show(&p, &e, lies[lie].right, mine);
-	good = tell(&p);
+	good = tell(p.c, p.s);
 	at = aim(&p, &e, lie, at);
 	if (lie == READ_BY_ANOTHER_CONNECTION || lie == WRITE_BY_ANOTHER_CONNECTION ||
 	    lie == READ_BY_A_KEY_OF_A_LOST_CONNECTION)

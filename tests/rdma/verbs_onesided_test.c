@@ -25,27 +25,8 @@ static struct side one_sided(bool passive, uint32_t features)
 				.features = features,
 				.accept_features = features,
 				.srq_depth = passive ? 256 : 0};
-	struct err err = ERR_INIT;
-	struct side s = {0};
 
-	if (pool_new(&po, &s.pool, &err) < 0 ||
-	    (vo.pool = s.pool, verbs_new(reactor, &vo, &s.v, &err)) < 0) {
-		printf("FAIL: set-up: %s\n", err.text);
-		exit(1);
-	}
-	return s;
-}
-
-/* A message behind the window: it is open when the dialer hears of it. */
-static bool tell(struct pair *p)
-{
-	static uint8_t out[MSG_LEN], in[VERBS_MESSAGE_MAX];
-	struct iovec iov = {out, make_message(out, sizeof(out), 1)};
-	struct wop send, recv;
-
-	xconn_recv(p->c, in, sizeof(in), wop(&recv));
-	xconn_send(p->s, &iov, 1, wop(&send));
-	return UNTIL(send.done && recv.done) && recv.res == MSG_LEN;
+	return side_of(&po, vo);
 }
 
 static struct verbs_window *must_get(struct pair *p)
@@ -82,7 +63,7 @@ static void reads_what_it_was_given(struct pair *p)
 	for (unsigned i = 0; i < 3; i++) {
 		const struct xremote from = open_to(p, w);
 
-		check(tell(p) && pull(p->c, from, STRETCH) == (int)STRETCH &&
+		check(tell(p->s, p->c) && pull(p->c, from, STRETCH) == (int)STRETCH &&
 			      !memcmp(dst->data, mem + AT, STRETCH),
 		      "the dialer READs through a window");
 		verbs_window_close(p->s, w, wop(&closed));
@@ -108,7 +89,7 @@ static void more_than_the_depth_wait(struct side *client, struct pair *p)
 	struct err err = ERR_INIT;
 	struct wop closed;
 	uint8_t *to = aligned_alloc(4096, MANY * 1024);
-	bool good = tell(p);
+	bool good = tell(p->s, p->c);
 
 	memset(to, 0, MANY * 1024);
 	check(verbs_memory_new(client->v, to, MANY * 1024, &m, &err) == 0,
@@ -163,7 +144,7 @@ static int try(struct side *server, struct pair *p, struct pair *other, struct v
 	struct xremote from = open_to(p, w);
 	const struct vconn *s = (const struct vconn *)p->s;
 	struct wop closed;
-	bool good = tell(p);
+	bool good = tell(p->s, p->c);
 
 	memset(dst->data, 0x33, STRETCH);
 	if (trick == CLOSED) {

@@ -118,6 +118,20 @@ static inline void on_accepted(void *arg, struct xconn *c)
 static const struct verbs_tuning tuned = {
 	.traffic_class = 104, .ack_exp = 17, .retries = 5, .relaxed = true};
 
+/** With a pool of its own. */
+static inline struct side side_of(const struct pool_opts *po, struct verbs_opts vo)
+{
+	struct err err = ERR_INIT;
+	struct side s = {0};
+
+	if (pool_new(po, &s.pool, &err) < 0 ||
+	    (vo.pool = s.pool, verbs_new(reactor, &vo, &s.v, &err)) < 0) {
+		printf("FAIL: set-up: %s\n", err.text);
+		exit(1);
+	}
+	return s;
+}
+
 static inline struct side side_new(bool passive, uint32_t srq_depth)
 {
 	struct pool_opts po = {.count = {600, 200, 16, 20}, .floor_pct = {[POOL_CTRL] = 5}};
@@ -129,15 +143,8 @@ static inline struct side side_new(bool passive, uint32_t srq_depth)
 				.peer_may_write = true,
 				.tuning = &tuned,
 				.srq_depth = srq_depth};
-	struct err err = ERR_INIT;
-	struct side s = {0};
 
-	if (pool_new(&po, &s.pool, &err) < 0 ||
-	    (vo.pool = s.pool, verbs_new(reactor, &vo, &s.v, &err)) < 0) {
-		printf("FAIL: set-up: %s\n", err.text);
-		exit(1);
-	}
-	return s;
+	return side_of(&po, vo);
 }
 
 static inline void side_listen(struct side *s, uint16_t port, uint32_t max_conns)
@@ -224,6 +231,18 @@ static inline uint32_t make_message(uint8_t *buf, uint32_t len, uint32_t seq)
 	memcpy(buf + 8, &seq, sizeof(seq));
 	memcpy(buf + len - 4, &seq, sizeof(seq));
 	return len;
+}
+
+/** A message from one end to the other; a window that was opened before it is open then. */
+static inline bool tell(struct xconn *from, struct xconn *to)
+{
+	static uint8_t out[MSG_LEN], in[VERBS_MESSAGE_MAX];
+	struct iovec iov = {out, make_message(out, sizeof(out), 1)};
+	struct wop send, recv;
+
+	xconn_recv(to, in, sizeof(in), wop(&recv));
+	xconn_send(from, &iov, 1, wop(&send));
+	return UNTIL(send.done && recv.done) && recv.res == MSG_LEN;
 }
 
 /** 0, or what the program returns at once. */

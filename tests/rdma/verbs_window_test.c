@@ -36,18 +36,6 @@ static bool is_clean(size_t from, size_t to)
 	return true;
 }
 
-/* A message behind the window: it is open when the peer hears of it. */
-static bool tell(struct pair *p)
-{
-	static uint8_t out[MSG_LEN], in[VERBS_MESSAGE_MAX];
-	struct iovec iov = {out, make_message(out, sizeof(out), 1)};
-	struct wop send, recv;
-
-	xconn_recv(p->s, in, sizeof(in), wop(&recv));
-	xconn_send(p->c, &iov, 1, wop(&send));
-	return UNTIL(send.done && recv.done) && recv.res == MSG_LEN;
-}
-
 static int push(struct xconn *from, struct xremote to, uint32_t len)
 {
 	struct iovec piece = {src->data, len};
@@ -86,7 +74,7 @@ static void is_read_through(struct side *client, struct side *server)
 
 	for (uint32_t i = 0; i < STRETCH; i++)
 		mem[AT + i] = (uint8_t)(i * 7);
-	check(tell(&p) && pull(p.s, from, got, STRETCH) == (int)STRETCH &&
+	check(tell(p.c, p.s) && pull(p.s, from, got, STRETCH) == (int)STRETCH &&
 		      !memcmp(got->data, mem + AT, STRETCH),
 	      "a peer reads through a window to read");
 	verbs_window_close(p.c, w, wop(&closed));
@@ -107,7 +95,7 @@ static void lets_in_what_it_names(struct pair *p)
 			verbs_window_open(p->c, w, mem + AT, STRETCH, VERBS_PEER_WRITES);
 
 		memset(mem, 0, LEN);
-		check(tell(p) && push(p->s, to, STRETCH) == (int)STRETCH &&
+		check(tell(p->c, p->s) && push(p->s, to, STRETCH) == (int)STRETCH &&
 			      !memcmp(mem + AT, src->data, STRETCH) && is_clean(0, AT) &&
 			      is_clean(AT + STRETCH, LEN),
 		      "a peer writes through a window, and nowhere else");
@@ -149,7 +137,7 @@ static void keeps_out(struct side *client, struct side *server, enum trick trick
 		verbs_window_open(p.c, w, mem + AT, STRETCH,
 				  trick == READ_ONLY ? VERBS_PEER_READS : VERBS_PEER_WRITES);
 	struct wop closed;
-	bool good = tell(&p);
+	bool good = tell(p.c, p.s);
 	int pushed;
 
 	memset(mem, 0, LEN);
@@ -269,7 +257,7 @@ static void stays_the_parents(struct pair *p)
 {
 	struct verbs_window *w = must_get(p);
 	struct xremote to = verbs_window_open(p->c, w, mem + AT, STRETCH, VERBS_PEER_WRITES);
-	const bool told = tell(p);
+	const bool told = tell(p->c, p->s);
 	struct wop closed;
 	int stop[2], status = -1;
 	pid_t pid;

@@ -11,34 +11,21 @@
 #include "common/base/err.h"
 #include "tools/copy.h"
 #include "tools/relay.h"
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 struct merge {
 	struct shell *s;
-	struct shell_item *file;
-	size_t count, room;
+	struct shell_items file;
 };
-
-static void add(struct merge *m, const struct shell_item *it)
-{
-	if (m->count == m->room) {
-		m->room = m->room ? 2 * m->room : 64;
-		m->file = reallocarray(m->file, m->room, sizeof(*m->file));
-		if (!m->file) {
-			fputs("dfs: out of memory\n", stderr);
-			exit(EXIT_FAIL);
-		}
-	}
-	m->file[m->count++] =
-		(struct shell_item){.shown = cli_strdup(it->shown), .path = cli_strdup(it->path)};
-}
 
 /* Directories in a directory are left out. */
 static void add_child(struct shell *s, const struct shell_item *it, void *arg)
 {
+	struct merge *m = arg;
+
 	(void)s;
 	if (it->st.type != DFS_DIR)
-		add(arg, it);
+		shell_items_add(&m->file, it);
 }
 
 /* 0, or -errno after the message. */
@@ -73,8 +60,8 @@ static int append_all(struct merge *m, int fd, const char *to)
 
 	if (rc < 0)
 		cli_fail_errno(&m->s->c, to, rc, NULL);
-	for (size_t i = 0; i < m->count && !rc; i++)
-		rc = append(m, &m->file[i], fd, buf, to);
+	for (size_t i = 0; i < m->file.count && !rc; i++)
+		rc = append(m, &m->file.item[i], fd, buf, to);
 	free(buf);
 	if (close(fd) < 0 && !rc)
 		rc = (cli_fail_write(&m->s->c, to, neg_errno()), -EIO);
@@ -119,12 +106,10 @@ int shell_getmerge(struct shell *s)
 		else if (it->st.type == DFS_DIR)
 			shell_children(s, it, add_child, &m);
 		else
-			add(&m, it);
+			shell_items_add(&m.file, it);
 	}
 	if (!s->c.failures)
 		write_file(&m, to);
-	for (size_t i = 0; i < m.count; i++)
-		shell_item_end(&m.file[i]);
-	free(m.file);
+	shell_items_free(&m.file);
 	return copy_interrupted() && !s->c.failures ? EXIT_FAIL : EXIT_OK;
 }

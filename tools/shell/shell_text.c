@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "tools/relay.h"
-#include "tools/shell.h"
-#include "tools/shell_inflate.h"
+#include "tools/shell/shell.h"
+#include "tools/shell/shell_inflate.h"
 
 #define PIECE (1u << 20)
 

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 /* ---- mkdir ---- */
 
@@ -360,25 +360,10 @@ int shell_truncate(struct shell *s)
 struct setrep {
 	struct shell *s;
 	uint32_t n;
-	struct shell_item *done; /* to be waited for */
-	size_t count, room;
+	struct shell_items done; /* to be waited for */
 };
 
 static void setrep_one(struct shell *s, const struct shell_item *it, void *arg);
-
-static void remember(struct setrep *r, const struct shell_item *it)
-{
-	if (r->count == r->room) {
-		r->room = r->room ? 2 * r->room : 16;
-		r->done = reallocarray(r->done, r->room, sizeof(*r->done));
-		if (!r->done) {
-			fputs("dfs: out of memory\n", stderr);
-			exit(EXIT_FAIL);
-		}
-	}
-	r->done[r->count++] =
-		(struct shell_item){.shown = cli_strdup(it->shown), .path = cli_strdup(it->path)};
-}
 
 static void setrep_file(struct shell *s, const struct shell_item *it, struct setrep *r)
 {
@@ -397,7 +382,7 @@ static void setrep_file(struct shell *s, const struct shell_item *it, struct set
 	}
 	printf("Replication %u set: %s\n", r->n, cli_name(it->shown));
 	if (shell_flag(s, "w"))
-		remember(r, it);
+		shell_items_add(&r->done, it);
 }
 
 static void setrep_one(struct shell *s, const struct shell_item *it, void *arg)
@@ -412,21 +397,6 @@ static void setrep_one(struct shell *s, const struct shell_item *it, void *arg)
 		shell_fail_text(s, it->shown, "Symlinks unsupported");
 }
 
-/* Has each block @n replicas? -errno. */
-static int has_replicas(struct shell *s, const char *path, uint32_t n, struct dfs_err *err)
-{
-	struct dfs_blocks *b;
-	int rc = dfs_blocks(s->c.fs, path, 0, INT64_MAX, &b, err);
-
-	if (rc < 0)
-		return rc;
-	rc = 1;
-	for (size_t i = 0; i < b->count; i++)
-		rc = rc && b->block[i].count == n;
-	dfs_blocks_free(b);
-	return rc;
-}
-
 #define LOOK_EVERY_S 1
 
 static void wait_replicas(struct shell *s, const struct shell_item *it, uint32_t n)
@@ -437,7 +407,7 @@ static void wait_replicas(struct shell *s, const struct shell_item *it, uint32_t
 
 	printf("Waiting for %s ...", cli_name(it->shown));
 	(void)fflush(stdout);
-	while (!(rc = has_replicas(s, it->path, n, &err))) {
+	while (!(rc = cli_has_replicas(&s->c, it->path, n, &err))) {
 		if (++turns % 10 == 0) {
 			putchar('.');
 			(void)fflush(stdout);
@@ -466,10 +436,8 @@ int shell_setrep(struct shell *s)
 		else
 			shell_fail(s, s->item[i].shown, -ENOENT, NULL);
 	}
-	for (size_t i = 0; i < r.count; i++) {
-		wait_replicas(s, &r.done[i], r.n);
-		shell_item_end(&r.done[i]);
-	}
-	free(r.done);
+	for (size_t i = 0; i < r.done.count; i++)
+		wait_replicas(s, &r.done.item[i], r.n);
+	shell_items_free(&r.done);
 	return EXIT_OK;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 #define VALUE_MAX (1u << 20)
 

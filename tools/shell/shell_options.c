@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/shell_options.h"
+#include "tools/shell/shell_options.h"
 
 #include <stddef.h>
 #include <string.h>

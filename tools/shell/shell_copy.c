@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/err.h"
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 #define JOBS_MAX 64
 

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 #define TRASH_MODE (0700 | DFS_MODE_SET)
 #define TURNS 8 /* the trash may be emptied, and others may delete the same, at the same time */
@@ -25,11 +25,7 @@ static char *text(const char *format, ...)
 	va_start(args, format);
 	n = vasprintf(&line, format, args);
 	va_end(args);
-	if (n < 0) {
-		fputs("dfs: out of memory\n", stderr);
-		exit(EXIT_FAIL);
-	}
-	return line;
+	return cli_checked(n < 0 ? NULL : line);
 }
 
 static bool is_on(struct shell *s)

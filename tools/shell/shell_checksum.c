@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 static bool is_composite(struct shell *s)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 struct entry {
 	char *name;
@@ -31,15 +31,6 @@ struct ls {
 	size_t user_count;
 };
 
-static void *checked(void *p)
-{
-	if (!p) {
-		fputs("dfs: out of memory\n", stderr);
-		exit(EXIT_FAIL);
-	}
-	return p;
-}
-
 /* ---- what was found ---- */
 
 /* Owners are few, entries are many. */
@@ -48,7 +39,7 @@ static const char *user(struct ls *l, const char *name)
 	for (size_t i = l->user_count; i--;)
 		if (!strcmp(l->users[i], name))
 			return l->users[i];
-	l->users = checked(reallocarray(l->users, l->user_count + 1, sizeof(*l->users)));
+	l->users = cli_checked(reallocarray(l->users, l->user_count + 1, sizeof(*l->users)));
 	l->users[l->user_count] = cli_strdup(name);
 	return l->users[l->user_count++];
 }
@@ -149,7 +140,7 @@ static void take(struct shell *s, const struct shell_item *it, void *arg)
 	(void)s;
 	if (d->count == d->room) {
 		d->room = d->room ? 2 * d->room : 64;
-		d->entry = checked(reallocarray(d->entry, d->room, sizeof(*d->entry)));
+		d->entry = cli_checked(reallocarray(d->entry, d->room, sizeof(*d->entry)));
 	}
 	d->entry[d->count] = entry_of(l, &it->st);
 	d->entry[d->count].name = cli_base(it->path);

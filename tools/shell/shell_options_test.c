@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "tools/shell_options.h"
+#include "tools/shell/shell_options.h"
 
 #define SPEC "R skipTrash s: l! -ignore p*"
 #define WORDS_MAX 8

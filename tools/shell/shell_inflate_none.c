@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Without zlib: nothing can be unpacked. */
-#include "tools/shell_inflate.h"
+#include "tools/shell/shell_inflate.h"
 
 #include <errno.h>
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "tools/shell_glob.h"
+#include "tools/shell/shell_glob.h"
 
 static void names_match(void **state)
 {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/shell.h"
-#include "tools/shell_glob.h"
+#include "tools/shell/shell.h"
+#include "tools/shell/shell_glob.h"
 
 enum kind { NAME, INAME, PRINT, PRINT0 };
 
@@ -109,11 +109,7 @@ static bool take_expression(struct find *f)
 	const struct shell *s = f->s;
 	bool acts = false;
 
-	f->term = calloc((size_t)s->rest_count + 1, sizeof(*f->term));
-	if (!f->term) {
-		fputs("dfs: out of memory\n", stderr);
-		exit(EXIT_FAIL);
-	}
+	f->term = cli_checked(calloc((size_t)s->rest_count + 1, sizeof(*f->term)));
 	for (int i = 0; i < s->rest_count; i++) {
 		const bool inner = f->count && i + 1 < s->rest_count;
 

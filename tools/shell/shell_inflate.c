@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/shell_inflate.h"
+#include "tools/shell/shell_inflate.h"
 
 #include <errno.h>
 #include <limits.h>

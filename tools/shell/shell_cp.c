@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "tools/copy.h"
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 /* A directory that was made, or was there; it gets its attributes when all in it is done. */
 struct dir {
@@ -202,11 +202,7 @@ static void walk_dir(struct cp *cp, const struct shell_item *from, const char *t
 		shell_fail(cp->s, to, rc == -EEXIST ? -ENOTDIR : rc, &err);
 		return;
 	}
-	d = calloc(1, sizeof(*d));
-	if (!d) {
-		fputs("dfs: out of memory\n", stderr);
-		exit(EXIT_FAIL);
-	}
+	d = cli_checked(calloc(1, sizeof(*d)));
 	*d = (struct dir){.from = cli_strdup(from->path),
 			  .path = cli_strdup(to),
 			  .st = from->st,

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "tools/shell_inflate.h"
+#include "tools/shell/shell_inflate.h"
 
 #define TEXT_LEN 400000u
 

@@ -18,8 +18,8 @@
 #include <stddef.h>
 
 #include "tools/cli.h"
-#include "tools/shell_options.h"
-#include "tools/shell_size.h"
+#include "tools/shell/shell_options.h"
+#include "tools/shell/shell_size.h"
 
 enum { EXIT_SHELL_USAGE = 255 };
 
@@ -28,6 +28,11 @@ struct shell_item {
 	char *path;         /* the same for the library */
 	bool exists;        /* else: st says nothing */
 	struct dfs_stat st; /* name is NULL */
+};
+
+struct shell_items {
+	struct shell_item *item; /* owned */
+	size_t count, room;
 };
 
 struct shell {
@@ -95,6 +100,9 @@ void shell_children(struct shell *s, const struct shell_item *dir,
 /** What would be @name in @dir. Free with shell_item_end(). */
 struct shell_item shell_child(const struct shell_item *dir, const char *name);
 void shell_item_end(struct shell_item *it);
+/** A copy of the names of @it goes to the end. */
+void shell_items_add(struct shell_items *l, const struct shell_item *it);
+void shell_items_free(struct shell_items *l);
 /** dfs_stat(), of a symbolic link itself. */
 int shell_stat(struct shell *s, const char *path, struct dfs_stat *ret, struct dfs_err *err);
 /** Is the directory that would hold @it there? Else it is told. */

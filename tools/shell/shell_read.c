@@ -9,7 +9,7 @@
 
 #include "common/base/err.h"
 #include "tools/relay.h"
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 #define END_BYTES 1024 /* that -head and -tail show */
 #define PIECE (256u << 10)
@@ -17,12 +17,8 @@
 /* The operands of a command that this program has by another name: items that are there. */
 static void use_items(struct shell *s)
 {
-	char **argv = calloc(s->count + 1, sizeof(*argv));
+	char **argv = cli_checked(calloc(s->count + 1, sizeof(*argv)));
 
-	if (!argv) {
-		fputs("dfs: out of memory\n", stderr);
-		exit(EXIT_FAIL);
-	}
 	free(s->c.argv);
 	s->c.argv = argv;
 	s->c.argc = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/shell_glob.h"
+#include "tools/shell/shell_glob.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "tools/shell_size.h"
+#include "tools/shell/shell_size.h"
 
 static void sizes_are_hadoops(void **state)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/shell_size.h"
+#include "tools/shell/shell_size.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 const char *shell_permission(char buf[12], const struct dfs_stat *st)
 {
@@ -33,11 +33,7 @@ static void table_add(struct table *t, const char *text)
 
 	if (t->count == t->room) {
 		t->room = t->room ? 2 * t->room : 64;
-		t->cell = reallocarray(t->cell, t->room, sizeof(*t->cell));
-		if (!t->cell) {
-			fputs("dfs: out of memory\n", stderr);
-			exit(EXIT_FAIL);
-		}
+		t->cell = cli_checked(reallocarray(t->cell, t->room, sizeof(*t->cell)));
 	}
 	t->cell[t->count++] = cli_strdup(text);
 	if (n > t->width[column])

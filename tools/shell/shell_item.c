@@ -5,23 +5,31 @@
 #include <string.h>
 
 #include "tools/operand.h"
-#include "tools/shell.h"
-#include "tools/shell_glob.h"
-
-static void *checked(void *p)
-{
-	if (!p) {
-		fputs("dfs: out of memory\n", stderr);
-		exit(EXIT_FAIL);
-	}
-	return p;
-}
+#include "tools/shell/shell.h"
+#include "tools/shell/shell_glob.h"
 
 void shell_item_end(struct shell_item *it)
 {
 	free(it->shown);
 	free(it->path);
 	*it = (struct shell_item){0};
+}
+
+void shell_items_add(struct shell_items *l, const struct shell_item *it)
+{
+	if (l->count == l->room) {
+		l->room = l->room ? 2 * l->room : 16;
+		l->item = cli_checked(reallocarray(l->item, l->room, sizeof(*l->item)));
+	}
+	l->item[l->count++] =
+		(struct shell_item){.shown = cli_strdup(it->shown), .path = cli_strdup(it->path)};
+}
+
+void shell_items_free(struct shell_items *l)
+{
+	for (size_t i = 0; i < l->count; i++)
+		shell_item_end(&l->item[i]);
+	free(l->item);
 }
 
 /* Takes both strings. @st NULL: it does not exist. */
@@ -31,7 +39,7 @@ static void add(struct shell *s, char *shown, char *path, const struct dfs_stat 
 
 	if (s->count == s->room) {
 		s->room = s->room ? 2 * s->room : 16;
-		s->item = checked(reallocarray(s->item, s->room, sizeof(*s->item)));
+		s->item = cli_checked(reallocarray(s->item, s->room, sizeof(*s->item)));
 	}
 	it = &s->item[s->count++];
 	*it = (struct shell_item){.shown = shown, .path = path, .exists = st};
@@ -94,7 +102,7 @@ struct pattern {
 
 static char *joined(const char *head, const char *path)
 {
-	char *text = checked(malloc(strlen(head) + strlen(path) + 1));
+	char *text = cli_checked(malloc(strlen(head) + strlen(path) + 1));
 
 	memcpy(text, head, strlen(head));
 	memcpy(text + strlen(head), path, strlen(path) + 1);
@@ -319,7 +327,7 @@ char *shell_absolute(struct shell *s, const char *path)
 {
 	const char *user = dfs_user(s->c.fs);
 	const size_t room = sizeof("/user//") + strlen(user) + strlen(path);
-	char *all = checked(malloc(room)), *to;
+	char *all = cli_checked(malloc(room)), *to;
 
 	if (*path == '/')
 		snprintf(all, room, "%s", path);

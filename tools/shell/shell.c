@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -416,15 +416,12 @@ int shell_main(int argc, char **argv, bool bare)
 	struct shell s = {.c = {.hadoop = true, .quiet = true, .jobs = 4}};
 	struct words w = {argc, argv};
 	const size_t room = (size_t)argc + 2;
-	int rc = EXIT_FAIL;
+	int rc;
 
-	s.c.conf = calloc(room, sizeof(*s.c.conf));
-	s.c.argv = calloc(room, sizeof(*s.c.argv));
-	s.shown = calloc(room, sizeof(*s.shown));
-	if (!s.c.conf || !s.c.argv || !s.shown)
-		fputs("dfs: out of memory\n", stderr);
-	else
-		rc = take_command(&s, &w, bare);
+	s.c.conf = cli_checked(calloc(room, sizeof(*s.c.conf)));
+	s.c.argv = cli_checked(calloc(room, sizeof(*s.c.argv)));
+	s.shown = cli_checked(calloc(room, sizeof(*s.shown)));
+	rc = take_command(&s, &w, bare);
 	if (rc < 0)
 		rc = take_rest(&s, &w);
 	if (rc < 0)

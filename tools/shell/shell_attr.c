@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tools/shell.h"
+#include "tools/shell/shell.h"
 
 /* ---- chmod, chown, chgrp ---- */
 
